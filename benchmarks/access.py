@@ -16,6 +16,7 @@ from logflume.log.broker.access.acls import Acl
 from logflume.log.broker.core import Core
 from logflume.log.broker.handlers import Handlers
 from logflume.log.broker.quotas import QuotaTable
+from logflume.log.broker.replies import Reply
 from logflume.log.broker.requests import RequestContext
 from logflume.log.broker.settings.lookup import BrokerConfig
 from logflume.log.broker.testing.simulated import SimulatedTime
@@ -24,7 +25,7 @@ from logflume.log.storage import DataDir, OsDisk, PartitionLog
 
 from ._report import Figure, main
 
-ROUNDS, REQUESTS = 15, 2_000
+ROUNDS, REQUESTS = 150, 200
 ACLS = 1_000
 PARTITIONS = 4
 BUDGETS = {f"{ACLS} ACLs": 1.1, "quotas": 1.3}
@@ -83,8 +84,8 @@ def access() -> Iterable[Figure]:
             flusher=_NoFlush(),
             addresses={},
         )
-        core.create_topic("flights", PARTITIONS)
         handlers = Handlers(core)
+        _create_topic(handlers, "flights")
         authorizer = AclAuthorizer(_rules())
         quota = QuotaTable({frozenset({("user", None)}): {"producer_byte_rate": 1e15, "consumer_byte_rate": 1e15}})
         modes: dict[str, tuple[AclAuthorizer | None, QuotaTable]] = {
@@ -110,6 +111,15 @@ def access() -> Iterable[Figure]:
     yield Figure(
         f"authorisation of a request alone, {ACLS} ACLs: CPU", _decision_us(authorizer), "us/request", 1.0, is_upper=True
     )
+
+
+def _create_topic(handlers: Handlers, name: str) -> None:
+    request = messages.CreateTopicsRequest
+    topic = request.CreatableTopic(name=name, num_partitions=PARTITIONS, replication_factor=1)
+    asked = request(topics=[topic], timeout_ms=1_000)
+    answer = handlers.handle(RequestContext(asked.api_key, 7, 1, "client", "10.1.2.3", 1), asked)
+    made = answer.value if isinstance(answer, Reply) else answer
+    assert [each.error_code for each in made.topics] == [0]
 
 
 def _decision_us(authorizer: AclAuthorizer) -> float:

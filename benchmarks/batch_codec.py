@@ -16,7 +16,9 @@ import numpy as np
 
 from benchmarks._report import Figure, main
 from logflume.log.batch import Codec, encode_batch
-from logflume.log.batch.columns import decode_fetch, encode_objects, encode_rows, load_kernels
+from logflume.log.batch.columns import encode_rows, load_kernels
+from logflume.log.batch.decoding import decode_fetch
+from logflume.log.batch.encoding import encode_objects
 from logflume.log.batch.header import HEADER_BYTES
 from logflume.log.batch.walk import walk, walk_in_python
 from logflume.log.broker.incoming import QUICK_RECORDS

@@ -17,6 +17,7 @@ import msgspec
 from logflume.log.batch.records import Headers as Headers
 from logflume.log.batch.records import header_list_bytes, read_header_list
 from logflume.log.errors import DecodeError, InvalidInput
+from logflume.log.extras import require
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,6 +56,7 @@ class Chunk:
     """N records of one partition as columns over one buffer, in offset order, control and aborted records left out.
 
     Attributes:
+        Numpy arrays; memoryviews of the same types in what a consumer reads where numpy is not installed.
         buffer: uint8[M]; keys, values and headers are spans of it. Never written after the chunk is made.
         offsets, timestamps_ms: int64[N].
         key_starts, value_starts: int64[N], positions in `buffer`; key_sizes, value_sizes: int32[N], -1 = null.
@@ -172,6 +174,7 @@ class Chunk:
     @classmethod
     def joined(cls, chunks: Sequence[Chunk]) -> Chunk:
         """Return at least one chunk of a partition, each going on where the one before ended, as one; copies as `concat`."""
+        require("numpy", extra="arrow", what="a chunk to be written")
         import numpy as np
 
         first = chunks[0]
@@ -217,6 +220,7 @@ class Chunk:
         Raises:
             InvalidInput: no `value` column, or a column of another type.
         """
+        require("numpy", extra="arrow", what="a chunk to be written")
         import time
 
         import numpy as np
@@ -265,6 +269,7 @@ class Chunk:
         Raises:
             InvalidInput: the columns differ in length.
         """
+        require("numpy", extra="arrow", what="a chunk to be written")
         import numpy as np
 
         count = len(values)

@@ -117,7 +117,13 @@ def __getattr__(name: str) -> Any:
         raise _missing(name)
     if name == "functions":
         return import_module("logflume.streams.dsl.functions")
-    return getattr(import_module(f"logflume.{_ELSEWHERE.get(name, 'streams')}"), name)
+    try:
+        return getattr(import_module(f"logflume.{_ELSEWHERE.get(name, 'streams')}"), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "logflume").startswith("logflume"):
+            raise
+        advice = f"logflume.{name} needs {error.name}: pip install 'logflume[streams]'"
+        raise ModuleNotFoundError(advice, name=error.name) from None
 
 
 def _missing(name: str) -> AttributeError:

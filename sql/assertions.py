@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from logflume.log.interfaces import Log
 from logflume.log.schemas import SchemaNotFound, registry_at
 
 from . import ast
 from .errors import StatementError
+from .properties import ASSERT_SCHEMA_MS, ASSERT_TOPIC_MS, check_property
 from .results import Message
 
 TIMEOUT_MS = 1000
 TIMEOUT_MAX_MS = 600_000
 _PAUSE_S = 0.05
+NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 
 class AssertionRefused(StatementError):
@@ -23,20 +26,28 @@ class AssertionRefused(StatementError):
     code = "SQL_ASSERTION"
 
 
+def _default_timeout_ms(s: ast.AssertTopic | ast.AssertSchema, settings: Mapping[str, str]) -> int:
+    name = ASSERT_TOPIC_MS if isinstance(s, ast.AssertTopic) else ASSERT_SCHEMA_MS
+    value = settings.get(name, str(TIMEOUT_MS))
+    check_property(name, value, s.span)
+    return int(value)
+
+
 def check_assertion(
     s: ast.AssertTopic | ast.AssertSchema,
     log: Log,
     registry: str,
     *,
+    settings: Mapping[str, str] = NO_SETTINGS,
     sleep: Callable[[float], None] = time.sleep,
     monotonic_s: Callable[[], float] = time.monotonic,
 ) -> Message:
-    """Return when what is asserted is so.
+    """Return when what is asserted is so; `settings` say how long one waits that has no TIMEOUT.
 
     Raises:
         AssertionRefused: it is not, within the timeout. StatementError: the statement itself is wrong.
     """
-    timeout_ms = TIMEOUT_MS if s.timeout is None else s.timeout.ms
+    timeout_ms = _default_timeout_ms(s, settings) if s.timeout is None else s.timeout.ms
     if timeout_ms > TIMEOUT_MAX_MS:
         raise StatementError(f"TIMEOUT is at most {TIMEOUT_MAX_MS // 1000} SECONDS, found {timeout_ms // 1000}", s.span)
     fault = _topic_fault(s, log) if isinstance(s, ast.AssertTopic) else _schema_fault(s, registry)

@@ -278,7 +278,7 @@ class SqlEngine:
             if isinstance(statement, ast.Explain) and statement.is_analyzed:
                 return [self._analyze(statement)]
             if isinstance(statement, ast.AssertTopic | ast.AssertSchema):
-                return [check_assertion(statement, self._log, settings.get(REGISTRY_URL, self._registry))]
+                return [check_assertion(statement, self._log, settings.get(REGISTRY_URL, self._registry), settings=settings)]
             with self._lock:
                 self.catch_up()
                 return self._dispatch(statement, user, settings)

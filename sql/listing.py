@@ -18,6 +18,7 @@ from .errors import NotSupported, StatementError
 from .functions import example_text, unknown_function
 from .plan import QueryPlan
 from .planner import plan_create_as, plan_insert, plan_push
+from .properties import PROPERTIES
 from .results import Rows
 from .show import plan_text
 from .topology import build_topology
@@ -54,7 +55,9 @@ def show(s: ast.Show, context: Context, log: Log, status: Mapping[str, EngineSta
         case "TYPES":
             return Rows("TYPES", _columns("NAME", "TYPE"), tuple((n, show_type(t)) for n, t in sorted(catalog.types.items())))
         case "PROPERTIES":
-            return Rows("PROPERTIES", _columns("NAME", "VALUE"), tuple(sorted(context.properties.items())))
+            set_ones = context.properties
+            rows = [(name, set_ones.get(name, ""), PROPERTIES.get(name, "")) for name in sorted({*PROPERTIES, *set_ones})]
+            return Rows("PROPERTIES", _columns("NAME", "VALUE", "WHAT IT DOES"), tuple(rows))
         case "VARIABLES":
             return Rows("VARIABLES", _columns("NAME", "VALUE"), tuple(sorted(variables.items())))
     raise NotSupported(f"SHOW {s.what}", s.span)

@@ -260,6 +260,12 @@ def _check_exclusions(options: Options) -> None:
                 "Either use just 'FORMAT', or use 'KEY_FORMAT' and 'VALUE_FORMAT'.",
                 options.span("FORMAT"),
             )
+    if "VALUE_AVRO_SCHEMA_FULL_NAME" in options and "VALUE_SCHEMA_FULL_NAME" in options:
+        raise StatementError(
+            "Cannot supply both 'VALUE_AVRO_SCHEMA_FULL_NAME' and 'VALUE_SCHEMA_FULL_NAME' properties. Please only set "
+            "'VALUE_SCHEMA_FULL_NAME'.",
+            options.span("VALUE_AVRO_SCHEMA_FULL_NAME"),
+        )
     if "CLEANUP_POLICY" in options:
         raise StatementError(
             "Invalid config variable in the WITH clause: CLEANUP_POLICY. It follows from STREAM (delete) or TABLE (compact).",

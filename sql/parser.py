@@ -11,11 +11,12 @@ from typing import Any
 
 from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 from lark.exceptions import VisitError
+from lark.parsers.lalr_analysis import Shift
 
 from logflume.log import near_matches
 
 from . import ast
-from .ast import Span
+from .ast import NOWHERE, Span
 from .ast_builder import AstBuilder
 from .errors import SqlError, StatementError, SyntaxFault
 from .parser_cache import cached_parser
@@ -23,7 +24,8 @@ from .scripts import StatementText, split_script, substitute
 from .templates import Scanned, Templates, scan
 from .words import RESERVED, STATEMENT_WORDS, TERMINAL_TEXT
 
-# Deeper nesting is refused: every later stage walks the tree by recursion.
+# Deeper nesting is refused: every later stage walks the tree by recursion. Levels are counted in the parser's tree, before
+# anything recurses: how many of them Python itself can stand depends on who calls.
 NESTING_MAX = 200
 DEPTH_MAX = 150
 # Statements whose trees are kept, and how long they may be: a server looks at each several times, and clients repeat themselves.
@@ -118,38 +120,41 @@ def _build(text: str) -> Any:
     if deepest > NESTING_MAX:
         raise SyntaxFault(f"nested {deepest} deep; at most {NESTING_MAX} are allowed")
     try:
-        statement = AstBuilder().transform(_grammar().parse(text))
-        _check_nodes(statement, text)
+        tree = _grammar().parse(text)
+        _refuse_deep(tree)
+        statement = AstBuilder().transform(tree)
+        _refuse_infinite(statement, text)
         return statement
     except VisitError as e:
         if isinstance(e.orig_exc, SqlError):
             raise e.orig_exc from None
-        if isinstance(e.orig_exc, RecursionError):
-            raise SyntaxFault(f"nested too deep; at most {NESTING_MAX} levels are allowed") from None
         raise
     except UnexpectedInput as e:
         raise _explain(text, e) from None
-    except RecursionError:
-        raise SyntaxFault(f"nested too deep; at most {NESTING_MAX} levels are allowed") from None
 
 
-def _check_nodes(statement: ast.Node, text: str) -> None:
-    """Refuse expressions nested beyond what all later stages can walk, and doubles out of range; walks without recursion."""
-    todo: list[tuple[Any, int]] = [(statement, 0)]
+def _refuse_deep(tree: Tree[Any]) -> None:
+    level = [tree]
+    for _ in range(DEPTH_MAX):
+        level = [child for parent in level for child in parent.children if isinstance(child, Tree)]
+        if not level:
+            return
+    places = [found.meta for found in level if not found.meta.empty]
+    span = Span(places[0].start_pos, places[0].end_pos) if places else NOWHERE
+    raise SyntaxFault(f"expressions are nested more than {DEPTH_MAX} deep; split the statement in two", span)
+
+
+def _refuse_infinite(statement: ast.Node, text: str) -> None:
+    todo: list[Any] = [statement]
     while todo:
-        value, depth = todo.pop()
+        value = todo.pop()
         if isinstance(value, tuple):
-            todo += [(item, depth) for item in value]
-        elif isinstance(value, ast.Node):
-            if isinstance(value, ast.DoubleLiteral) and math.isinf(value.value):
+            todo += value
+        elif isinstance(value, ast.DoubleLiteral):
+            if math.isinf(value.value):
                 raise SyntaxFault(f"Number overflows DOUBLE: {text[value.span.start : value.span.stop]}", value.span)
-            if depth > DEPTH_MAX:
-                raise SyntaxFault(f"expressions are nested more than {DEPTH_MAX} deep; split the statement in two", value.span)
-            todo += [
-                (getattr(value, name), depth + (not isinstance(value, ast.When)))
-                for name in value.__dataclass_fields__
-                if name != "span"
-            ]
+        elif isinstance(value, ast.Node):
+            todo += [getattr(value, name) for name in value.__dataclass_fields__ if name != "span"]
 
 
 def _explain(text: str, error: UnexpectedInput) -> SyntaxFault:
@@ -162,7 +167,7 @@ def _explain(text: str, error: UnexpectedInput) -> SyntaxFault:
     if not isinstance(error, UnexpectedToken):
         return SyntaxFault("Syntax Error: unexpected end of the statement", Span(len(text), len(text)))
     token: Token = error.token
-    expected = {str(t) for t in error.accepts or error.expected}
+    expected = accepted(error) or {str(t) for t in error.expected}
     if token.type == "$END":
         return SyntaxFault(f"Syntax Error: the statement ends too early; expected {_list(expected)}", Span(len(text), len(text)))
     span = Span(token.start_pos or 0, token.end_pos or 0)
@@ -183,6 +188,36 @@ def _explain(text: str, error: UnexpectedInput) -> SyntaxFault:
     if not hint and len(expected) <= _SET_MAX:
         return SyntaxFault(f"Syntax Error\n{_wanted(expected, word)}", span)
     return SyntaxFault(f"Syntax Error: unexpected '{word}'; expected {_list(expected)}{hint}", span)
+
+
+def accepted(error: UnexpectedToken) -> set[str]:
+    """Return the tokens that could come instead, by walking the parser's tables with states alone.
+
+    Lark's `accepts` gives the same and copies lexer and values for each token, which costs more than the parsing.
+    """
+    if error.interactive_parser is None:
+        return set()
+    state = error.interactive_parser.parser_state
+    names = [name for name in state.parse_conf.states[state.position] if name.isupper()]
+    return _taken(names, state.state_stack, state.parse_conf)
+
+
+def _taken(terminals: Sequence[str], stack: Sequence[Any], tables: Any) -> set[str]:
+    """Return those of some tokens that are shifted, now or after the reductions that they lead to."""
+    actions = tables.states[stack[-1]]
+    taken = {name for name in terminals if name in actions and actions[name][0] is Shift}
+    by_rule: dict[Any, list[str]] = {}
+    for name in terminals:
+        if name in actions and name not in taken:
+            by_rule.setdefault(actions[name][1], []).append(name)
+    for rule, names in by_rule.items():
+        left = stack[: len(stack) - len(rule.expansion)]
+        after = tables.states[left[-1]][rule.origin.name][1]
+        if after == tables.end_state:
+            taken |= {name for name in names if name == "$END"}
+        else:
+            taken |= _taken(names, [*left, after], tables)
+    return taken
 
 
 def _wanted(terminals: set[str], found: str) -> str:

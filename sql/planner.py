@@ -497,6 +497,8 @@ def _query_info(query_id: str, s: ast.CreateAs | ast.InsertQuery, sink: str, bou
 
 def plan_insert(s: ast.InsertQuery, context: Context, *, query_id: str) -> PlannedQuery:
     """Plan INSERT INTO ... SELECT."""
+    if s.target not in context.catalog.sources:
+        raise StatementError(f"Unknown source: {s.target}. It does not exist.{context.catalog.hint(s.target)}", s.span)
     sink = context.catalog.source(s.target, s.span)
     if sink.is_table:
         raise StatementError(f"INSERT INTO can only be used to insert into a stream. {sink.name} is a table.", s.span)

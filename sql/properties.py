@@ -8,6 +8,7 @@ from logflume.log import near_matches
 
 from .ast import Span
 from .errors import StatementError
+from .idle_properties import IDLE, idle
 
 TABLE_SCAN = "ksql.query.pull.table.scan.enabled"
 RANGE_SCAN = "ksql.query.pull.range.scan.enabled"
@@ -16,13 +17,25 @@ CACHE_BYTES = "ksql.streams.cache.max.bytes.buffering"
 PUSH_TOKENS = "ksql.query.push.v2.continuation.tokens.enabled"
 PUSH_TOKEN = "request.ksql.query.push.continuation.token"
 COMPUTED = "logflume.query.once.enabled"
-_BOOLEANS = frozenset({TABLE_SCAN, RANGE_SCAN, LIMIT_CLAUSE, COMPUTED, PUSH_TOKENS})
+CACHE_NAMES = (CACHE_BYTES, "cache.max.bytes.buffering", "ksql.streams.statestore.cache.max.bytes", "statestore.cache.max.bytes")
+ASSERT_TOPIC_MS = "ksql.assert.topic.default.timeout.ms"
+ASSERT_SCHEMA_MS = "ksql.assert.schema.default.timeout.ms"
+_BOOLEANS = frozenset(
+    {
+        *(TABLE_SCAN, RANGE_SCAN, LIMIT_CLAUSE, COMPUTED, PUSH_TOKENS),
+        *("ksql.persistence.wrap.single.values", "ksql.timestamp.throw.on.invalid", "ksql.new.query.planner.enabled"),
+    }
+)
+_NUMBERS = frozenset({*CACHE_NAMES, ASSERT_TOPIC_MS, ASSERT_SCHEMA_MS})
 
 # name -> what it does. Names of ksqlDB, where it has one.
 PROPERTIES: Mapping[str, str] = {
     "auto.offset.reset": "where SELECT ... EMIT CHANGES starts: earliest (the default) or latest",
     "ksql.streams.auto.offset.reset": "the same",
     CACHE_BYTES: "0: a table puts out each change; else, by default, the last of each key at every task commit",
+    **dict.fromkeys(CACHE_NAMES[1:], f"the same as {CACHE_BYTES}"),
+    ASSERT_TOPIC_MS: "how many milliseconds ASSERT TOPIC waits, 1000 by default",
+    ASSERT_SCHEMA_MS: "how many milliseconds ASSERT SCHEMA waits, 1000 by default",
     "ksql.persistence.default.format.key": "key format where none is given, KAFKA by default",
     "ksql.persistence.default.format.value": "value format where none is given",
     "ksql.persistence.wrap.single.values": "whether a single value column is written as a record with one field, true by default",
@@ -48,12 +61,27 @@ def check_property(name: str, value: str | None, span: Span) -> None:
         StatementError: with near matches.
     """
     if name not in PROPERTIES:
-        near = near_matches(name, PROPERTIES)
+        found = idle(name)
+        if found is not None and (value is None or value.lower() in found.so_anyway):
+            return
+        if found is not None:
+            raise StatementError(f"The property '{name}' does nothing here: {found.reason}.{_so_anyway(found.so_anyway)}", span)
+        near = near_matches(name, [*PROPERTIES, *IDLE])
         hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else f"; known are {', '.join(PROPERTIES)}"
         raise StatementError(f"Unknown property: {name}{hint}", span)
     if value is not None and name.endswith("auto.offset.reset") and value.lower() not in ("earliest", "latest"):
         raise StatementError(f"'{name}' is 'earliest' or 'latest', found '{value}'", span)
-    if value is not None and name == CACHE_BYTES and not value.isdecimal():
-        raise StatementError(f"'{name}' is a number of bytes, found '{value}'", span)
+    if value is not None and name in _NUMBERS and not (value.isdecimal() and value.isascii()):
+        what = "milliseconds" if name.endswith(".ms") else "bytes"
+        raise StatementError(f"'{name}' is a number of {what}, found '{value}'", span)
     if value is not None and name in _BOOLEANS and value.lower() not in ("true", "false"):
         raise StatementError(f"'{name}' is 'true' or 'false', found '{value}'", span)
+
+
+def is_known(name: str) -> bool:
+    """Tell whether a property is one that something reads, or one of ksqlDB's that changes nothing here."""
+    return name in PROPERTIES or idle(name) is not None
+
+
+def _so_anyway(values: frozenset[str]) -> str:
+    return f" The value {' or '.join(repr(v) for v in sorted(values))} is taken." if values else ""

@@ -6,14 +6,17 @@ cost of slicing them one by one.
 
 from __future__ import annotations
 
+from operator import add
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from .tiers import kernel_tier
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 _FEW_SPANS = 64
 _MAX_PACKED_BYTES = 1 << 28
@@ -40,6 +43,8 @@ def _packed(
     kernels: ModuleType, buffer: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int32]
 ) -> Any:
     """Return the spans as a MessagePack array, None if they are too many bytes or do not lie in the buffer."""
+    import numpy as np
+
     lengths = np.maximum(sizes, 0)
     if (starts < 0).any() or (starts + lengths > len(buffer)).any():
         return None
@@ -52,9 +57,8 @@ def _packed(
 
 
 def _sliced(buffer: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int32]) -> list[bytes | None]:
-    shift = int(starts.min())
-    data = buffer[shift : int((starts + sizes).max()) + 1].tobytes()
-    begin = (starts - shift).tolist()
-    if int(sizes.min()) >= 0:
-        return [data[a:b] for a, b in zip(begin, (starts - shift + sizes).tolist(), strict=True)]
-    return [data[a : a + size] if size >= 0 else None for a, size in zip(begin, sizes.tolist(), strict=True)]
+    """Slice one by one. In lists, which costs 30 ns a span more than in arrays and needs no numpy."""
+    begin, lengths = starts.tolist(), sizes.tolist()
+    shift = min(begin)
+    data = buffer[shift : max(map(add, begin, lengths)) + 1].tobytes()
+    return [data[at - shift : at - shift + size] if size >= 0 else None for at, size in zip(begin, lengths, strict=True)]

@@ -165,7 +165,7 @@ class Handlers:
             if self.core.authorizer is not None:
                 audit = None if self.audit is None or self.audit.is_listing(context.api_key, request) else self.audit
                 rights = self.core.authorizer.rights(context.principal, context.host)
-                context = context._replace(rights=rights, audit=audit)
+                context = context.with_rights(rights, audit)
                 needed = self._cluster_rights.get(context.api_key)
                 if needed is not None and not cluster_gate.is_let_in(context, needed):
                     return cluster_gate.refuse(context.api_key, request)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
+
+from logflume.log.errors import LogflumeError
+from logflume.log.protocol import ErrorCode, KafkaError, detail_of
 
 
 class Reply:
@@ -44,6 +47,19 @@ class Reply:
             callback(self.value)
         else:
             self._callbacks.append(callback)
+
+
+class Refusable(Protocol):
+    """An answer, or the part of one about a topic, a group or their like, that can say why it was refused."""
+
+    error_code: int
+    error_message: str | None
+
+
+def refuse(answer: Refusable, error: LogflumeError) -> None:
+    """Say in an answer why it was refused; what is not an error of the protocol is one of the storage."""
+    answer.error_code = error.number if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
+    answer.error_message = detail_of(error)
 
 
 def as_reply(value: Any) -> Reply:

@@ -56,6 +56,23 @@ class RequestContext(NamedTuple):
     login: Session | None = None
     audit: Denials | None = None
 
+    def with_rights(self, rights: Rights, audit: Denials | None) -> RequestContext:
+        """Return this with the rights of who asks. Not by `_replace`, which costs every request 1 us."""
+        return RequestContext(
+            self.api_key,
+            self.api_version,
+            self.correlation_id,
+            self.client_id,
+            self.host,
+            self.connection_id,
+            self.principal,
+            self.listener,
+            rights,
+            self.port,
+            self.login,
+            audit,
+        )
+
     def may(self, operation: Operation, resource: Resource, name: str) -> bool:
         """Whether who asks may do this to the resource of this name; a denial is noted in the audit log.
 

@@ -237,7 +237,7 @@ class PendingBatch:
             self.is_sealed = False
             return encode_rows(self.chunk, rows=self.rows, codec=codec, is_transactional=is_transactional, is_sealed=False)
         if self.count >= _OBJECTS_FOR_COLUMNS:
-            from logflume.log.batch.columns import encode_objects
+            from logflume.log.batch.encoding import encode_objects
 
             return encode_objects(
                 self.keys, self.values, self.timestamps_ms, headers=self.headers, codec=codec, is_transactional=is_transactional

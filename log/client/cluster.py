@@ -155,7 +155,7 @@ class Cluster:
         async def find() -> int:
             response = await self.channel.request(messages.FindCoordinatorRequest(key=key, key_type=kind))
             if response.error_code:
-                raise KafkaError(response.error_code, response.error_message)
+                raise KafkaError(response.error_code, f"{'group' if kind == GROUP else 'transactional id'} {key!r}")
             self.transport.learn_nodes({response.node_id: (response.host, response.port)})
             return int(response.node_id)
 

@@ -389,7 +389,7 @@ class Consumer:
         return chunks
 
     def _decode(self, fetched: Fetched) -> Chunk:
-        from logflume.log.batch.columns import decode_fetch
+        from logflume.log.batch.decoding import decode_fetch
 
         state = fetched.state
         assert state.position is not None, "data is fetched only from a known position"

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from logflume.log.batch import codec_of
 from logflume.log.errors import InvalidInput, LogflumeError
+from logflume.log.extras import require
 from logflume.log.interfaces import GroupMetadata, OffsetAndMetadata, OpenTransaction, RecordMetadata
 from logflume.log.records import TopicPartition
 
@@ -171,6 +172,7 @@ class Producer:
 
         Raises: as `send`.
         """
+        require("numpy", extra="arrow", what="to send a chunk")
         import numpy as np
 
         from logflume.log.batch.columns import key_partitions, row_sizes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
@@ -67,6 +68,7 @@ class Format:
         settings: which of `full_name` and `nullables` it knows.
         layouts: how kernels read and write its records; None: they do not.
         is_by_name: whether a serde of fewer columns reads what was written with more.
+        make_part_decode: decodes some of the columns where it is not by name; None: all are decoded.
     """
 
     name: str
@@ -80,6 +82,7 @@ class Format:
     settings: frozenset[str] = frozenset()
     layouts: Layouts | None = None
     is_by_name: bool = False
+    make_part_decode: Callable[[FormatSpec, tuple[Column, ...], tuple[Column, ...]], Decode] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,7 +136,7 @@ _FORMATS = (
     ),
     Format(
         "PROTOBUF_NOSR", _TYPED, True, False, None, proto_format.make_bare_decode, proto_format.make_bare_encode, None, _NULLABLE,
-        _BARE_PROTO_LAYOUTS,
+        _BARE_PROTO_LAYOUTS, make_part_decode=proto_format.make_bare_decode,
     ),
 )  # fmt: skip
 FORMATS = MappingProxyType({format.name: format for format in _FORMATS})
@@ -184,6 +187,35 @@ def serde(spec: FormatSpec, columns: Iterable[Column]) -> CompiledSerde:
     if not columns and spec.name != "JSON":
         format = format_of("NONE")
     return CompiledSerde(spec, columns, format.make_decode(spec, columns), format.make_encode(spec, columns))
+
+
+def part_decode(spec: FormatSpec, columns: tuple[Column, ...], wanted: tuple[Column, ...]) -> Decode:
+    """Return what decodes some of the columns of a record that is written with all of them.
+
+    A value that does not fit its column makes the record undecodable only where that column is wanted, or where the format has no
+    way to find a value but to read what stands before it. It is the same with kernels and without.
+
+    >>> from logflume.log.schemas import BIGINT, STRING, Column, FormatSpec, part_decode
+    >>> id, name = Column("ID", BIGINT), Column("NAME", STRING)
+    >>> part_decode(FormatSpec("JSON"), (id, name), (name,))(b'{"id": "x", "name": "y"}')
+    ('y',)
+    """
+    format = format_of(spec.name)
+    has_names = spec.is_wrapped or len(columns) > 1
+    if has_names and format.is_by_name:
+        return format.make_decode(spec, wanted)
+    if has_names and format.make_part_decode is not None:
+        return format.make_part_decode(spec, columns, wanted)
+    decode = serde(spec, columns).decode
+    if wanted == columns:
+        return decode
+    places = [columns.index(column) for column in wanted]
+
+    def pick(data: bytes | None) -> Row | None:
+        row = decode(data)
+        return None if row is None else tuple([row[place] for place in places])
+
+    return pick
 
 
 def has_layouts(spec: FormatSpec, columns: tuple[Column, ...], wanted: tuple[Column, ...]) -> bool:
@@ -237,7 +269,18 @@ def check_columns(format: Format, columns: tuple[Column, ...]) -> None:
                 f"{format.name} has no column names with quotes, backslashes or control characters, found {column.name!r}"
             )
         at = f", column: `{column.name}`" if format.name == "DELIMITED" else ""
+        _check_proto_name(format, column.name)
         _check_type(format, column.type, at)
+
+
+_PROTO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def _check_proto_name(format: Format, name: str) -> None:
+    if format.name.startswith("PROTOBUF") and not _PROTO_NAME.match(name):
+        raise InvalidInput(
+            f"Schema is not compatible with Protobuf: a field's name has letters of ASCII, digits and _ alone, found {name!r}"
+        )
 
 
 def _check_type(format: Format, type: DataType, at: str) -> None:
@@ -251,6 +294,8 @@ def _check_type(format: Format, type: DataType, at: str) -> None:
     if format.name.startswith("PROTOBUF") and has_repeated:
         raise InvalidInput(f"the {format.name} format cannot hold {type}: a repeated field cannot be repeated again")
     inner = [t for t in (type.key, type.element) if t is not None] + [field.type for field in type.fields]
+    for field in type.fields:
+        _check_proto_name(format, field.name)
     for each in inner:
         _check_type(format, each, at)
 

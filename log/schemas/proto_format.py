@@ -70,9 +70,11 @@ def make_decode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[byte
     return decode
 
 
-def make_bare_decode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[bytes | None], Row | None]:
-    """Return the decoder of PROTOBUF_NOSR."""
-    read = _reader(_derived(spec, columns), columns)
+def make_bare_decode(
+    spec: FormatSpec, columns: tuple[Column, ...], wanted: tuple[Column, ...] | None = None
+) -> Callable[[bytes | None], Row | None]:
+    """Return the decoder of PROTOBUF_NOSR, of all columns or of some."""
+    read = _reader(_derived(spec, columns), columns if wanted is None else wanted)
     return lambda data: None if data is None else read(data)
 
 

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from logflume.log.errors import InvalidInput
+from logflume.log.extras import require
 
 AUTHORITY_DAYS, CERTIFICATE_DAYS = 3650, 397
 """Browsers and some libraries refuse certificates that are valid for longer than 398 days."""
@@ -30,6 +31,7 @@ class Issued:
 
 def make_authority(name: str, *, now: datetime, days: int = AUTHORITY_DAYS) -> Issued:
     """Return a new authority. `now` has a time zone. Raises InvalidInput."""
+    require("cryptography", extra="tls", what="TLS")
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -54,6 +56,7 @@ def issue(
 
     Raises InvalidInput: a name, host or number of days that cannot be, or an authority that cannot issue.
     """
+    require("cryptography", extra="tls", what="TLS")
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import load_pem_private_key

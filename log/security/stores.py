@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from logflume.log.errors import InvalidInput
+from logflume.log.extras import require
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate as X509
@@ -69,6 +70,7 @@ def load_key_material(
 
     Raises InvalidInput.
     """
+    require("cryptography", extra="tls", what=what)
     if location:
         raw = _read(location, what)
         if _type_of(raw, store_type, location, what) == "PKCS12":
@@ -87,6 +89,8 @@ def load_trust(
     *, location: str = "", store_type: str = "", password: str = "", text: str = "", what: str = "ssl.truststore"
 ) -> bytes:
     """Return the certificates of authorities, as PEM; empty if no store is named. Raises InvalidInput."""
+    if location or text:
+        require("cryptography", extra="tls", what=what)
     if location:
         raw = _read(location, what)
         if _type_of(raw, store_type, location, what) == "PKCS12":
@@ -110,6 +114,7 @@ def load_trust(
 
 def describe_certificates(raw: bytes, *, where: str) -> list[Certificate]:
     """Return what the certificates of PEM text, or one as DER, say. Raises InvalidInput."""
+    require("cryptography", extra="tls", what="TLS")
     if raw.startswith(b"\x30"):
         from cryptography import x509
 

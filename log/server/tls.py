@@ -217,14 +217,15 @@ class TlsSocket:
 class Handshakes:
     """TLS handshakes under way, on the loop's thread, in turns so short that those who are connected do not notice.
 
-    Invariant: each socket in `_open` waits for its client, or in `_ready` for its turn, or is in a call of `_step`.
+    Invariant: each socket in `_open` is registered with the loop, or in `_ready` waits for its turn, or is in a call of `_step`.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._open: dict[int, _Handshake] = {}
         self._ready: deque[_Handshake] = deque()
-        self._is_due = False
+        self._until_s: float | None = None
+        """When the turn under way has had its time, None between turns."""
         self.outcomes: Counter[str] = Counter()
         """Handshakes by outcome: ok, failed, late."""
 
@@ -243,7 +244,7 @@ class Handshakes:
             return
         each = _Handshake(wrapped, self._loop.time(), done, failed)
         self._open[wrapped.fileno()] = each
-        self._loop.add_reader(wrapped.fileno(), self._is_readable, each)
+        self._register(each, is_writing=False)
 
     def end_late(self, now_s: float, limit_s: float) -> None:
         """End those that take longer than the limit."""
@@ -254,39 +255,43 @@ class Handshakes:
         for each in list(self._open.values()):
             self._fail(each, "the broker is stopping", "stopped")
 
-    def _is_readable(self, each: _Handshake) -> None:
-        self._unregister(each)
-        self._ready.append(each)
-        self._soon()
-
-    def _soon(self) -> None:
-        if not self._is_due:
-            self._is_due = True
+    def _is_ready(self, each: _Handshake) -> None:
+        """Go on with a handshake while the turn has time left; it stays registered, as it mostly has to wait once more."""
+        if self._until_s is None:
+            self._until_s = perf_counter() + TURN_S
             self._loop.call_soon(self._turn)
+        if perf_counter() < self._until_s:
+            self._step(each)
+        else:
+            self._unregister(each)
+            self._ready.append(each)
 
     def _turn(self) -> None:
-        self._is_due = False
-        until_s = perf_counter() + TURN_S
-        while self._ready and perf_counter() < until_s:
+        """Begin a turn with those that had no time in the last one."""
+        self._until_s = None
+        if not self._ready:
+            return
+        self._until_s = perf_counter() + TURN_S
+        self._loop.call_soon(self._turn)
+        while self._ready and perf_counter() < self._until_s:
             each = self._ready.popleft()
             if each.sock.fileno() in self._open:
                 self._step(each)
-        if self._ready:
-            self._soon()
 
     def _step(self, each: _Handshake) -> None:
         try:
             each.sock.do_handshake()
         except ssl.SSLWantReadError:
-            self._loop.add_reader(each.sock.fileno(), self._is_readable, each)
+            self._register(each, is_writing=False)
             return
         except ssl.SSLWantWriteError:
-            self._loop.add_writer(each.sock.fileno(), self._is_readable, each)
+            self._register(each, is_writing=True)
             return
         except OSError as error:
             reason = _reason(error)
             self._fail(each, reason if reason == LEFT else f"the TLS handshake failed: {reason}", "failed")
             return
+        self._unregister(each)
         del self._open[each.sock.fileno()]
         self.outcomes["ok"] += 1
         each.done(each.sock)
@@ -298,9 +303,18 @@ class Handshakes:
         each.sock.close()
         each.failed(reason)
 
+    def _register(self, each: _Handshake, *, is_writing: bool) -> None:
+        if each.is_writing is not is_writing:
+            self._unregister(each)
+            add = self._loop.add_writer if is_writing else self._loop.add_reader
+            add(each.sock.fileno(), self._is_ready, each)
+            each.is_writing = is_writing
+
     def _unregister(self, each: _Handshake) -> None:
-        self._loop.remove_reader(each.sock.fileno())
-        self._loop.remove_writer(each.sock.fileno())
+        if each.is_writing is not None:
+            remove = self._loop.remove_writer if each.is_writing else self._loop.remove_reader
+            remove(each.sock.fileno())
+            each.is_writing = None
 
 
 @dataclass(slots=True, eq=False)
@@ -309,6 +323,8 @@ class _Handshake:
     began_s: float
     done: Callable[[ssl.SSLSocket], None]
     failed: Callable[[str], None]
+    is_writing: bool | None = None
+    """What it is registered for with the loop: to be written to or to be read from; None: it is not."""
 
 
 LEFT = "the client went away"

@@ -52,7 +52,7 @@ def run_app(module: str, prog_name: str, args: Sequence[str]) -> int:
         print("\n  ".join([f"{prog_name}: {error}", *getattr(error, "__notes__", [])]), file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:
-        extra = missing_extra(error.name or "")
+        extra = missing_extra(error.name or "", module)
         if extra is None:
             raise
         print(f"{prog_name}: needs {error.name}: pip install 'logflume[{extra}]'", file=sys.stderr)
@@ -65,12 +65,17 @@ def run_app(module: str, prog_name: str, args: Sequence[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
-def missing_extra(module: str) -> str | None:
-    """Return the extra of logflume that brings a module, None when none does.
+def missing_extra(module: str, command: str) -> str | None:
+    """Return the extra of logflume that brings a module to a command, None when none does.
 
-    >>> missing_extra("pyspark")
+    >>> missing_extra("pyspark", "backfill")
     'spark'
+    >>> missing_extra("numpy", "connect")
+    'connect'
     """
+    top = module.partition(".")[0]
+    if top in ("numpy", "pyarrow"):  # several bring them
+        return {"archive": "arrow", "backfill": "spark", "connect": "connect", "sql": "sql"}.get(command, "streams")
     by_module = {
         "lark": "sql",
         "prompt_toolkit": "sql",
@@ -83,12 +88,12 @@ def missing_extra(module: str) -> str | None:
         "httpx": "registry",
         "rocksdict": "streams",
         "numba": "streams",
-        "pyarrow": "arrow",
+        "cryptography": "tls",
         "sqlalchemy": "connect",
         "pyspark": "spark",
         "pandas": "spark",
     }
-    return by_module.get(module.split(".")[0])
+    return by_module.get(top)
 
 
 def place(data: str | None, bootstrap: str | None) -> str:

@@ -98,6 +98,7 @@ def extras() -> Iterator[Finding]:
         ("arrow", "pyarrow"),
         ("connect", "sqlalchemy"),
         ("spark", "pyspark"),
+        ("tls", "cryptography"),
     ):
         there = importlib.util.find_spec(module) is not None
         advice = "" if there else f"pip install 'logflume[{extra.split()[0]}]'"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from logflume.sql.catalog import Catalog
-from logflume.sql.properties import CACHE_BYTES
+from logflume.sql.properties import CACHE_NAMES
 from logflume.streams.functions import Library, builtin_library
 from logflume.streams.graph import Emit
 
@@ -40,7 +40,7 @@ class Context:
     @property
     def emit(self) -> Emit:
         """When aggregates put out their results unless the query says FINAL: without a cache, each change."""
-        return Emit.UPDATE if self.property(CACHE_BYTES, "") == "0" else Emit.COMMIT
+        return Emit.UPDATE if any(self.property(name, "") == "0" for name in CACHE_NAMES) else Emit.COMMIT
 
     def property(self, name: str, default: str) -> str:
         """Return a session property, with or without the `ksql.` prefix."""

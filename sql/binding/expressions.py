@@ -35,6 +35,7 @@ from logflume.streams.functions import (
     is_concrete,
     is_numeric,
     match_pattern,
+    no_overload_text,
     parse_iso,
 )
 
@@ -153,7 +154,10 @@ class Binder:
                 return x.MakeArray(tuple(made), array(made[0].type))
             case ast.MakeMap(entries):
                 if not entries:
-                    raise StatementError("Map constructor cannot be empty. Please supply at least one key value pair.")
+                    raise StatementError(
+                        "Map constructor cannot be empty. Please supply at least one key value pair (see "
+                        "https://github.com/confluentinc/ksql/issues/4239)."
+                    )
                 keys, values = self.coerced([k for k, _ in entries]), self.coerced([v for _, v in entries])
                 _refuse_nulls(keys, "a map", "keys")
                 _refuse_nulls(values, "a map", "values")
@@ -432,16 +436,23 @@ class Binder:
                     e.index.span,
                 )
             return x.Index(operand, index, operand.type.element)
-        raise StatementError(
-            f"{self._context()}Subscript expression ({expression_text(e)}) should apply to an ARRAY or a MAP, found "
-            f"{show_type(operand.type)}"
+        shown = expression_text(e)
+        is_struct = operand.type.kind is Kind.STRUCT
+        inner = expression_text(e.index).strip("'") if is_struct else ""
+        hint = (
+            f"Use the dereference operator for STRUCTS: {expression_text(e.operand)}->{inner}"
+            if is_struct
+            else "An ARRAY or a MAP has items"
         )
+        raise StatementError(f"{self._context()}Subscript expression ({shown}) do not apply to {show_type(operand.type)}. {hint}")
 
     def _dereference(self, e: ast.Dereference) -> x.Expr:
         operand = self.bind(e.operand)
         if operand.type.kind is not Kind.STRUCT:
             raise StatementError(
-                f"{self._context()}'->' needs a STRUCT on its left, found {self._described(e.operand, operand)}", e.operand.span
+                f"{self._context()}Expected STRUCT type, got: {show_type(operand.type)}. '->' takes a field of a STRUCT, found "
+                f"{self._described(e.operand, operand)}",
+                e.operand.span,
             )
         fields = {f.name: f.type for f in operand.type.fields}
         if e.name not in fields:
@@ -476,6 +487,8 @@ class Binder:
         types: list[DataType] = []
         for arg in e.args:
             is_unit = isinstance(arg, ast.Name) and arg.source is None and arg.name in UNITS_MS and self.scope.find(arg) is None
+            if isinstance(arg, ast.Lambda) and len(set(arg.params)) != len(arg.params):
+                raise StatementError(f"Lambda arguments have duplicates: [{', '.join(arg.params)}]", arg.span)
             if isinstance(arg, ast.Lambda) or is_unit:
                 bound.append(None)
                 types.append(UNIT_ARGUMENT if is_unit else LAMBDA_ARGUMENT)
@@ -507,21 +520,21 @@ class Binder:
         fitting = [
             o for o in overloads if not lambdas or [len(p.parts) - 1 for p in o.signature.params if p.kind == "lambda"] == lambdas
         ]
-        index, variables = choose_overload(e.name.lower(), [o.signature for o in fitting or overloads], types)
-        return overloads.index((fitting or overloads)[index]), variables
+        if not fitting:
+            found = " and ".join(f"a lambda of {n} parameter{'s' if n != 1 else ''}" for n in lambdas)
+            alternatives = no_overload_text(e.name.lower(), [o.signature for o in overloads], types)
+            raise StatementError(f"{alternatives}\nFound {found}.")
+        index, variables = choose_overload(e.name.lower(), [o.signature for o in fitting], types)
+        return overloads.index(fitting[index]), variables
 
     def _lambda(self, e: ast.Lambda, pattern: Pattern, variables: dict[str, DataType]) -> x.Lambda:
         param_types = [fill(p, variables, ()) for p in pattern.parts[:-1]]
-        if len(set(e.params)) != len(e.params):
-            raise StatementError("Lambda arguments have to be unique", e.span)
         columns = {c.name for c in (*self.scope.columns, *(() if self.naming is None else self.naming.columns))}
         for name in e.params:
             if name in columns:
                 raise StatementError(f"Lambda function argument can't be a column name: {name}", e.span)
             if name in self.lambdas:
                 raise StatementError(f"Reusing lambda arguments in nested lambda is not allowed: {name}", e.span)
-        if len(param_types) != len(e.params):
-            raise StatementError(f"expected a lambda of {len(param_types)} parameters, found {len(e.params)}", e.span)
         inner = replace(self, lambdas={**self.lambdas, **dict(zip(e.params, param_types, strict=True))})
         body = inner.bind(e.body)
         result = pattern.parts[-1]

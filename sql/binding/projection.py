@@ -164,7 +164,8 @@ def _struct_fields(item: ast.SelectItem, scope: Scope, binder: Binder) -> list[I
     e = canonical(item.expression, scope, "SELECT")
     type = binder.bind(e).type
     if type.kind is not Kind.STRUCT:
-        raise StatementError(f"'->*' needs a STRUCT on its left, found {expression_text(e)} ({type})", item.span)
+        what = f"Field {e.name}" if isinstance(e, ast.Dereference) else f"Column {expression_text(item.expression)}"
+        raise StatementError(f"{what} is not a STRUCT type. '->*' takes the fields of a STRUCT, found {type}", item.span)
     return [Item(f.name, ast.Dereference(e, f.name, span=item.span), False) for f in type.fields]
 
 

@@ -312,7 +312,7 @@ class _Shape:
         if self._may_drop_keys(relation):
             return self._chosen_keys(spread_out, binder, items)
         key_items = self._keys(relation.keys, items, clause, relation)
-        columns = self._bind_items([i for i in items if i not in key_items], binder, taken=[i.name for i in key_items])
+        columns = self._bind_items(_beside(items, key_items), binder)
         key = _named_key(relation.key_columns, key_items)
         root = p.Select(spread_out.operator, tuple(columns))
         return self._bound(
@@ -337,7 +337,7 @@ class _Shape:
         key_items = [
             i for n, i in enumerate(items) if i.expression in accepted and i.expression not in [j.expression for j in items[:n]]
         ]
-        columns = self._bind_items([i for i in items if i not in key_items], binder, taken=[i.name for i in key_items])
+        columns = self._bind_items(_beside(items, key_items), binder)
         keys = [(i.name, binder.bind(i.expression)) for i in key_items]
         root: p.Operator = p.Select(relation.operator, tuple(columns))
         key = tuple(Column(name, e.type) for name, e in keys)
@@ -443,7 +443,7 @@ class _Shape:
         if spread_out is not relation:
             binder = replace(select_binder, clause="PARTITION BY")
             bound = [binder.bind(e) for e in exprs]
-        columns = self._bind_items([i for i in items if i not in key_items], select_binder, taken=[i.name for i in key_items])
+        columns = self._bind_items(_beside(items, key_items), select_binder)
         names = [i.name for i in key_items] or [f"KSQL_COL_{n}" for n in range(len(bound))]
         hidden = [(f"KSQL_KEY_{n}", b) for n, b in enumerate(bound) if any(c.side is x.Side.VALUE for c in column_refs(b))]
         kept = dict(hidden)
@@ -618,6 +618,18 @@ def _check_foreign_keys(keys: Sequence[KeyColumn], items: Sequence[Item], relati
 def _quoted(e: ast.Expression) -> str:
     assert isinstance(e, ast.Name)
     return f"`{e.name}`"
+
+
+def _beside(items: Sequence[Item], keys: Sequence[Item]) -> list[Item]:
+    """Return the items that are values: those beside the key. Raises StatementError for one with a key column's name."""
+    values = [item for item in items if item not in keys]
+    names = {key.name for key in keys}
+    for item in values:
+        if item.name in names:
+            raise StatementError(
+                f"Value columns clash with key columns: `{item.name}`; give one of them another name with AS", item.span
+            )
+    return values
 
 
 def _named_key(columns: Sequence[Column], items: Sequence[Item]) -> tuple[Column, ...]:

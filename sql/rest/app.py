@@ -20,7 +20,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from logflume.log import LogflumeError
 from logflume.log.registry import EVERYTHING, Fault, RegistryError, Rights, Users
 from logflume.sql.engine import SqlEngine
-from logflume.sql.properties import PROPERTIES
+from logflume.sql.properties import is_known
 from logflume.sql.session import Session
 
 from .errors import BAD_REQUEST, FORBIDDEN, NOT_ACCEPTABLE, NOT_AUTHENTICATED, NOT_FOUND, NOT_READY, RestError, as_rest_error
@@ -208,7 +208,7 @@ class SqlApp:
 
     async def _is_valid_property(self, request: Request) -> Response:
         name = request.path_params["name"]
-        if name not in PROPERTIES:
+        if not is_known(name):
             raise RestError(BAD_REQUEST, f"Not recognizable as ksql, streams, consumer, or producer property: '{name}'")
         return _json(True)
 

@@ -125,7 +125,8 @@ def _show(s: ast.Show, results: list[Result], engine: SqlEngine, session: Sessio
             return {"@type": "type_list", "types": {name: type_entity(t) for name, t in catalog.types.items()}}
         case "PROPERTIES":
             found = [
-                {"name": name, "scope": "KSQL", "value": value, "editable": True, "level": "SESSION"} for name, value in rows.rows
+                {"name": name, "scope": "KSQL", "value": value, "editable": True, "level": "SESSION"}
+                for name, value, _ in rows.rows
             ]
             return {
                 "@type": "properties",

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from logflume.log import DecodeError, InvalidInput
-from logflume.log.schemas import ANY_JSON, Column, FormatSpec, Kind, check_nesting, format_of, java_double_text, serde
+from logflume.log.schemas import ANY_JSON, Column, FormatSpec, Kind, check_nesting, java_double_text, part_decode, serde
 
 from .expressions import Fragment, Namespace, identifier
 from .writer import Writer
@@ -102,7 +102,7 @@ def _write_fast(
             writer.line(f"{row} = {loads}({data})")
             _write_fields(writer, namespace, columns, kept, names, row)
     with writer.block("except FAST_ERRORS:"):
-        _write_serde(writer, namespace, label, format, tuple(columns) if is_bare else kept, kept, names, data, null, on_error)
+        _write_serde(writer, namespace, label, format, tuple(columns), kept, names, data, null, on_error)
     if is_bare and names:
         with writer.block(f"if {names[0]} is None:"):
             writer.line(f"{null} = True")
@@ -162,9 +162,7 @@ def _write_serde(
     null: str,
     on_error: Sequence[str],
 ) -> None:
-    by_name = format_of(format.name).is_by_name and (format.is_wrapped or len(columns) > 1)
-    read = kept if by_name and (kept or format.name == "JSON") else columns
-    decode = namespace.add(f"decode_{label}", serde(format, read).decode)
+    decode = namespace.add(f"decode_{label}", part_decode(format, columns, kept))
     row = writer.local("row")
     with writer.block("try:"):
         writer.line(f"{row} = {decode}({data})")
@@ -177,12 +175,7 @@ def _write_serde(
             writer.line(" = ".join([*names, "None"]))
     if names:
         with writer.block("else:"):
-            if len(read) == len(names):
-                writer.line(f"{', '.join(names)}{',' if len(names) == 1 else ''} = {row}")
-            else:
-                positions = [i for i, column in enumerate(read) if column in kept]
-                for name, i in zip(names, positions, strict=True):
-                    writer.line(f"{name} = {row}[{i}]")
+            writer.line(f"{', '.join(names)}{',' if len(names) == 1 else ''} = {row}")
 
 
 def encode_fragment(

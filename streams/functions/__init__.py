@@ -17,7 +17,7 @@ from .dates import UNITS_MS
 from .exact_distinct import count_distinct
 from .headers import last_header
 from .java_time import parse_iso, parse_timestamp, pattern_parts
-from .lookup import Library, NoOverload, builtin_library, choose
+from .lookup import Library, NoOverload, builtin_library, choose, no_overload_text
 from .nulls import REQUIRED
 from .regexes import LIKE
 from .scalar import Overload, Scalar, Unit, over
@@ -68,6 +68,7 @@ __all__ = [
     "last_header",
     "make_cast",
     "match_pattern",
+    "no_overload_text",
     "over",
     "over_all",
     "parse_iso",

@@ -184,11 +184,24 @@ def text_to_bytes(text: str) -> bytes:
     return base64.b64decode(text, validate=True)
 
 
+_DATE_WANTED = (
+    "Failed to parse date {}\nRequired format is: \"yyyy-MM-dd\", for example '2020-05-26'. "
+    "Partials are also supported, for example '2020-05'"
+)
+_TIME_WANTED = (
+    "Failed to parse time {}\nRequired format is: \"HH:mm:ss.SSS\", for example: '01:34:20.123' or '01:34:20'. "
+    "Partials are also supported, for example '01:34'"
+)
+
+
 def text_to_date(text: str) -> int:
     """Read an ISO date, possibly partial; a time of day must be zero."""
-    ms = parse_iso(text)
+    try:
+        ms = parse_iso(text)
+    except ValueError:
+        raise CastError(_DATE_WANTED.format(_short(text))) from None
     if ms % DAY_MS:
-        raise CastError(f'Required format is: "yyyy-MM-dd", found {_short(text)}')
+        raise CastError(_DATE_WANTED.format(_short(text)))
     return ms // DAY_MS
 
 
@@ -196,8 +209,11 @@ def text_to_time(text: str) -> int:
     """Read an ISO time, possibly partial: 10, 10:15, 10:15:30.5."""
     stripped = text.strip()
     if not _TIME.match(stripped):
-        raise CastError(f'Required format is: "HH:mm:ss.SSS", found {_short(text)}')
-    return parse_iso(f"1970-01-01T{stripped}")
+        raise CastError(_TIME_WANTED.format(_short(text)))
+    try:
+        return parse_iso(f"1970-01-01T{stripped}")
+    except ValueError:
+        raise CastError(_TIME_WANTED.format(_short(text))) from None
 
 
 def _short(text: str) -> str:

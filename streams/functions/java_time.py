@@ -94,6 +94,10 @@ def check_letters(pattern: str, letters: str, what: str) -> None:
             raise ValueError(f"Unsupported field: {part.letter} in {pattern!r}; {what} has none")
 
 
+_OFFSET_MINUTES_MAX = 18 * 60
+"""Java's limit."""
+
+
 @lru_cache(maxsize=256)
 def zone_of(name: str) -> tzinfo:
     """Return the zone of a name such as Europe/Berlin, PST, Z or +02:00. Raises ValueError."""
@@ -105,6 +109,8 @@ def zone_of(name: str) -> tzinfo:
         from datetime import timezone
 
         minutes = int(match.group(2)) * 60 + int(match.group(3) or 0)
+        if minutes > _OFFSET_MINUTES_MAX:
+            raise ValueError(f"Zone offset not in valid range: {name} is more than 18 hours")
         return timezone(timedelta(minutes=-minutes if match.group(1) == "-" else minutes))
     try:
         return ZoneInfo(name)
@@ -447,6 +453,11 @@ _ISO = re.compile(
     r"\s*(Z|[+-]\d{2}:?\d{0,2}|[A-Za-z_/]+)?",
     re.IGNORECASE,
 )
+_ISO_WANTED = (
+    "Required format is: \"yyyy-MM-dd'T'HH:mm:ss.SSS\", with an optional numeric 4-digit timezone, for example: "
+    "'2020-05-26T23:59:58.000' or with tz: '2020-05-26T23:59:58.000+0200'. A trailing 'Z' instead of tz indicates the zero UTC "
+    'offset. Partials are also supported, for example "2020-05-26"'
+)
 
 
 def parse_iso(text: str) -> int:
@@ -454,11 +465,11 @@ def parse_iso(text: str) -> int:
     trimmed = text.strip()
     match = _ISO.fullmatch(trimmed[:-1] if trimmed.endswith("T") else trimmed)
     if match is None:
-        raise ValueError(f"Failed to parse timestamp '{text}': expected an ISO date-time such as 2020-02-26T10:15:30.000+0100")
+        raise ValueError(f"Failed to parse timestamp '{text}': it is no ISO date-time\n{_ISO_WANTED}")
     year, month, day, hour, minute, second, fraction, zone = match.groups()
     try:
         when = datetime(int(year), int(month or 1), int(day or 1), int(hour or 0), int(minute or 0), int(second or 0))
+        aware = when.replace(tzinfo=zone_of(zone) if zone else UTC)
     except ValueError as e:
-        raise ValueError(f"Failed to parse timestamp '{text}': {e}") from None
-    aware = when.replace(tzinfo=zone_of(zone) if zone else UTC)
+        raise ValueError(f"Failed to parse timestamp '{text}': {e}\n{_ISO_WANTED}") from None
     return (aware - _EPOCH) // timedelta(milliseconds=1) + int((fraction or "0").ljust(3, "0")[:3])

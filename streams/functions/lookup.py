@@ -95,7 +95,7 @@ def choose(name: str, signatures: Sequence[Signature], args: Sequence[DataType])
         )
         candidates.append((rank, index, variables))
     if not candidates:
-        raise NoOverload(_no_fit(name, signatures, args))
+        raise NoOverload(no_overload_text(name, signatures, args))
     candidates.sort(key=lambda c: (c[0], c[1]))
     best = candidates[0]
     ties = [c for c in candidates if c[0] == best[0]]
@@ -113,7 +113,8 @@ def _types(args: Sequence[DataType]) -> str:
     return "(" + ", ".join(named.get(a) or str(a) for a in args) + ")"
 
 
-def _no_fit(name: str, signatures: Sequence[Signature], args: Sequence[DataType]) -> str:
+def no_overload_text(name: str, signatures: Sequence[Signature], args: Sequence[DataType]) -> str:
+    """Say that a function does not take such arguments, and what it takes."""
     alternatives = "\n".join(f"  {name}{s}" for s in signatures)
     return f"Function '{name}' does not accept parameters {_types(args)}.\nValid alternatives are:\n{alternatives}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import struct
 import zlib
 from functools import partial
@@ -31,8 +32,10 @@ from logflume.log.batch import (
     columns,
     compress,
     decode_records,
+    decoding,
     decompress,
     encode_batch,
+    encoding,
     iter_batches,
     parse_header,
     parse_marker,
@@ -83,14 +86,16 @@ def as_records(chunk: Chunk) -> list[RecordData]:
 
 
 def decode_both(data: bytes | bytearray, **settings_: Any) -> Chunk:
-    """Decode with the kernels, with the loop in C and in Python, and require that they agree to the last column, or on the
-    refusal."""
+    """Decode with the kernels, with the loop in C and in Python, also as if numpy were not installed, and require that they agree
+    to the last column, or on the refusal."""
     results: list[Chunk | CorruptBatch] = []
-    for is_compiled, locate in ((True, None), (False, columns.locate), (False, None)):
+    in_c = decoding.locate
+    for is_compiled, locate, has_numpy in ((True, None, True), *itertools.product((False,), (in_c, None), (True, False))):
         with tier(is_compiled), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(columns, "locate", locate)
+            patch.setattr(decoding, "locate", locate)
+            patch.setattr(decoding, "has_numpy", lambda there=has_numpy: there)
             try:
-                results.append(columns.decode_fetch("t", 0, data, from_offset=0, **settings_))
+                results.append(decoding.decode_fetch("t", 0, data, from_offset=0, **settings_))
             except CorruptBatch as error:
                 results.append(error)
     compiled, *others = results
@@ -100,6 +105,8 @@ def decode_both(data: bytes | bytearray, **settings_: Any) -> Chunk:
         else:
             for name in Chunk.__slots__:
                 assert np.array_equal(getattr(compiled, name), getattr(plain, name)), name
+            middle = len(plain) // 2
+            assert [*plain.slice(0, middle).records(), *plain.slice(middle, len(plain)).records()] == [*compiled.records()]
     if isinstance(compiled, CorruptBatch):
         raise compiled
     return compiled
@@ -134,7 +141,7 @@ def test_both_tiers_encode_the_same_bytes(given_rows: Rows, codec: Codec, is_tra
     keys, values, times, heads = (list(c) for c in zip(*given_rows, strict=True))
     settings_ = {"codec": codec, "is_transactional": is_transactional, "producer_id": 9, "producer_epoch": 2, "base_sequence": 5}
     plain = encode_batch(keys, values, times, headers=heads, **settings_)
-    assert columns.encode_objects(keys, values, times, headers=heads, **settings_) == plain
+    assert encoding.encode_objects(keys, values, times, headers=heads, **settings_) == plain
     assert columns.encode_rows(Chunk.from_columns("t", keys, values, times, headers=heads), **settings_) == plain
 
 
@@ -427,10 +434,10 @@ def test_decoding_begins_at_the_offset_asked_for() -> None:
     data = bytes(batch_of(SOME, base_offset=10) + batch_of(SOME, base_offset=13))
     for is_compiled in (True, False):
         with tier(is_compiled):
-            chunk = columns.decode_fetch("t", 0, data, from_offset=12)
+            chunk = decoding.decode_fetch("t", 0, data, from_offset=12)
             assert chunk.offsets.tolist() == [12, 13, 14, 15]
             assert chunk.next_offset == 16
-            empty = columns.decode_fetch("t", 0, data, from_offset=99)
+            empty = decoding.decode_fetch("t", 0, data, from_offset=99)
             assert (len(empty), empty.next_offset) == (0, 99)
 
 

@@ -26,6 +26,31 @@ def test_requests_have_their_type() -> None:
     assert not untyped, "a request is of its message's class, or a MessageBase where it may be of any"
 
 
+def test_parts_of_messages_have_their_types() -> None:
+    """Where messages are read and written nothing is `Any`, nor a collection of it, but what a `Reply` or a buffer may be."""
+    untyped = [
+        f"{where}({argument.arg})"
+        for where, function in _functions()
+        if where.startswith(
+            ("apis/", "groups/apis/", "groups/streams/records", "groups/streams/topology", "share/", "transactions/apis/")
+        )
+        for argument in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+        if argument.arg not in ("records", "prepared", "outcome", "value") and _is_loose(argument.annotation)
+    ]
+    assert not untyped, "expected a class of log/protocol/messages.pyi, or Refusable where it may be of several"
+
+
+def _is_loose(annotation: ast.expr | None) -> bool:
+    """Whether it is Any or a collection of Any; what a function that is handed over takes and returns is its own affair."""
+    if isinstance(annotation, ast.Name):
+        return annotation.id == "Any"
+    if isinstance(annotation, ast.Subscript) and isinstance(annotation.value, ast.Name) and annotation.value.id == "Callable":
+        return False
+    return annotation is not None and any(
+        map(_is_loose, (each for each in ast.iter_child_nodes(annotation) if isinstance(each, ast.expr)))
+    )
+
+
 def test_the_metadata_change_through_one_door() -> None:
     """Only `ClusterState` applies records; nobody puts anything into what it holds (mypy refuses it: they are mappings)."""
     doors, others = [], []

@@ -9,11 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 
 from logflume.log import GroupMetadata, KafkaError, OffsetAndMetadata, TopicPartition, connect, is_rebalance
+from logflume.log.broker.access import Operation, Pattern, Permission, Resource
 from logflume.log.client.log import Log
 from logflume.log.interfaces import Assignment, AssignmentStrategy, Consumer, Subscription
+from logflume.log.protocol import ErrorCode, messages
 
 from ._client_tools import WAIT_S, Member, read, wait_until
 from ._server_process import ServerProcess
+from ._wire import Wire
 
 
 @pytest.fixture
@@ -128,7 +131,12 @@ def test_a_topic_that_appears_later_is_read(log: Log, topic: str) -> None:
 @pytest.fixture(scope="module")
 def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
     """A broker that takes short sessions."""
-    server = ServerProcess(str(tmp_path_factory.mktemp("hasty")), ["group.min.session.timeout.ms=100"])
+    configs = [
+        "group.min.session.timeout.ms=100",
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found=true",
+    ]
+    server = ServerProcess(str(tmp_path_factory.mktemp("hasty")), configs)
     try:
         with connect(server.address) as opened:
             yield opened
@@ -158,6 +166,35 @@ def test_a_topic_that_the_leader_missed_is_read_after_it_came_back(hasty: Log, t
     hasty.producer().send(later, b"x").result(WAIT_S)
     assert [r.value for r in read(second, 1)] == [b"x"]
     second.close()
+
+
+def test_a_static_leader_that_may_not_describe_its_group_is_told_so(hasty: Log, topic: str) -> None:
+    """Who comes back as leader asks who has what, which needs no right that finding the coordinator does not need already."""
+    hasty.admin().create_topic(topic)
+
+    def member(log: Log) -> Consumer:
+        consumer = log.consumer(group_id=topic, group_instance_id="i", session_timeout_ms=3000)
+        consumer.subscribe([topic])
+        return consumer
+
+    first = member(hasty)
+    wait_until(lambda: first.poll(timeout_s=0.1) or first.assignment())
+    first.close()
+    creation = messages.CreateAclsRequest.AclCreation
+    of_group = {"resource_type": Resource.GROUP, "resource_name": topic, "resource_pattern_type": Pattern.LITERAL}
+    rules = [(Operation.READ, Permission.ALLOW), (Operation.DESCRIBE, Permission.DENY)]
+    acls = [
+        creation(**of_group, principal="User:*", host="*", operation=operation, permission_type=permission)
+        for operation, permission in rules
+    ]
+    with Wire(int(hasty.where.rpartition(":")[2])) as wire:
+        assert [each.error_code for each in wire.call(messages.CreateAclsRequest(creations=acls), 2).results] == [0, 0]
+    with connect(hasty.where) as anew:
+        second = member(anew)
+        with pytest.raises(KafkaError, match=topic) as refused:
+            wait_until(lambda: second.poll(timeout_s=0.1) or second.assignment())
+        assert refused.value.error is ErrorCode.GROUP_AUTHORIZATION_FAILED
+        second.close()
 
 
 def test_what_a_cooperative_leader_left_over_is_dealt_out_again(hasty: Log, topic: str) -> None:

@@ -104,6 +104,16 @@ def test_a_client_refuses_a_server_that_is_not_the_one(secured: Secured) -> None
         context_of(secured).wrap_socket(sock, server_hostname="elsewhere.example")
 
 
+@pytest.mark.parametrize(("version", "has_ticket"), [("TLSv1.2", True), ("TLSv1.3", False)])
+def test_sessions_are_taken_up_again_where_that_saves_work(secured: Secured, version: str, has_ticket: bool) -> None:
+    """Each session of TLS 1.3 is a new one, so that each certificate is looked at; tickets would cost more than they save."""
+    with TlsWire(secured.ports["SSL"], context_of(secured, secured.issue("client-a"), versions=[version])) as wire:
+        assert wire.call(messages.ApiVersionsRequest(), 0).error_code == 0
+        assert isinstance(wire.sock, ssl.SSLSocket)
+        session = wire.sock.session
+        assert bool(session and session.has_ticket) is has_ticket
+
+
 def test_old_versions_and_weak_ciphers_are_refused(secured: Secured) -> None:
     context = context_of(secured)
     context.minimum_version, context.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1

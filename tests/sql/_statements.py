@@ -57,6 +57,33 @@ GOOD = (
     "ASSERT TABLE T (ID INT PRIMARY KEY, NAME STRING) WITH (KAFKA_TOPIC='t')",
     "CREATE SINK CONNECTOR IF NOT EXISTS C WITH ('connector.class' = 'x')",
 )
+SHORT = (
+    "SELECT ID FROM S EMIT CHANGES",
+    "SELECT * FROM T WHERE ID = 1",
+    "SELECT N, COUNT(*) FROM S GROUP BY N EMIT CHANGES",
+    "SELECT S.ID FROM S JOIN T ON S.ID = T.ID EMIT CHANGES",
+    "SELECT CAST(V AS INT) FROM S EMIT CHANGES",
+    "SELECT L[1], ST->A FROM S EMIT CHANGES",
+    "SELECT TRANSFORM(L, x => x) FROM S EMIT CHANGES",
+    "SELECT CASE WHEN F THEN 1 END FROM S EMIT CHANGES",
+    "SELECT N FROM S WHERE N LIKE 'a%' EMIT CHANGES",
+    "SELECT N FROM S WHERE ID NOT IN (1, 2) EMIT CHANGES",
+    "INSERT INTO R (ID, V) VALUES (1, 2.5)",
+    "CREATE STREAM X (A INT) WITH (KAFKA_TOPIC='x', FORMAT='JSON')",
+    "CREATE TABLE O AS SELECT * FROM T",
+    "DROP STREAM IF EXISTS S DELETE TOPIC",
+    "ALTER TABLE T ADD COLUMN A INT",
+    "DESCRIBE S EXTENDED",
+    "EXPLAIN SELECT ID FROM S EMIT CHANGES",
+    "SHOW ALL TOPICS EXTENDED",
+    "PRINT 's' FROM BEGINNING LIMIT 3",
+    "TERMINATE ALL",
+    "SET 'a' = 'b'",
+    "ASSERT TOPIC t TIMEOUT 1 SECONDS",
+    "CREATE TYPE P AS ARRAY<INT>",
+    "PAUSE q; RESUME q;",
+)
+"""One of a kind, of few words: those that are tried in great number."""
 _TOKEN = re.compile(r"'(?:[^']|'')*'|`[^`]*`|[A-Za-z_][A-Za-z0-9_@]*|\d+(?:\.\d+)?|=>|->|:=|<=|>=|<>|!=|\|\||\s+|.", re.DOTALL)
 _STRANGE = (
     *("'", '"', "`", "(", ")", "[", "]", "<", ">", "/*", "--", "\n", "\x00", "é", "😀", "\ud800", "${x}", "ß", "\u00a0", "؟"),

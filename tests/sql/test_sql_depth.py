@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,15 @@ import pytest
 from logflume.sql.testing import run_cases
 
 SETUP = "CREATE STREAM S (K STRING KEY, V INT, N STRING) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON');"
+
+
+@pytest.fixture(params=[1_000, 20_000], ids=["1,000 frames", "20,000 frames"])
+def _recursion_limit(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The interpreter's limit as it starts, and as others that share it leave it."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(request.param)
+    yield
+    sys.setrecursionlimit(before)
 
 
 def outcome(tmp_path: Path, select: str, value: Any) -> dict[str, Any]:
@@ -28,6 +39,7 @@ def outcome(tmp_path: Path, select: str, value: Any) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.usefixtures("_recursion_limit")
 @pytest.mark.parametrize(
     ("select", "value"),
     [
@@ -52,14 +64,16 @@ def test_what_is_long_runs(tmp_path: Path, select: str, value: Any) -> None:
     ("select", "cause"),
     [
         (" + ".join(["V"] * 300), "nested more than 150 deep"),
-        ("CASE WHEN V = 2 THEN 0 ELSE " * 2000 + "7" + " END" * 2000, "nested too deep"),
+        ("CASE WHEN V = 2 THEN 0 ELSE " * 2000 + "7" + " END" * 2000, "nested more than 150 deep"),
         ("CASE " + " ".join(f"WHEN V = {n} THEN {n}" for n in range(600)) + " END", "CASE has 600 branches"),
-        ("NOT " * 3000 + "TRUE", "nested too deep"),
-        ("V" + "[1]" * 3000, "nested too deep"),
+        ("NOT " * 3000 + "TRUE", "nested more than 150 deep"),
+        ("V" + "[1]" * 3000, "nested more than 150 deep"),
         ("(" * 300 + "V" + ")" * 300, "nested 300 deep"),
+        ("CASE WHEN " * 140 + "TRUE" + " THEN TRUE END" * 140, "nested more than 150 deep"),
     ],
-    ids=["add", "nested case", "case", "not", "index", "parentheses"],
+    ids=["add", "nested case", "case", "not", "index", "parentheses", "case in conditions"],
 )
+@pytest.mark.usefixtures("_recursion_limit")
 def test_what_is_too_deep_is_refused_with_its_place(tmp_path: Path, select: str, cause: str) -> None:
     found = outcome(tmp_path, select, None)
     assert cause in found["reason"]

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lark import Lark
+from lark import Lark, UnexpectedToken
 
 from logflume.sql import ast
 from logflume.sql.errors import SyntaxFault
 from logflume.sql.format import expression_text, statement_text
-from logflume.sql.parser import parse_expression, parse_script, parse_statement
+from logflume.sql.parser import accepted, parse_expression, parse_script, parse_statement, syntax_tree
 from logflume.sql.parser_cache import cached_parser
 from logflume.sql.scripts import is_complete, split_script, substitute
 
@@ -239,3 +239,14 @@ def test_the_grammar_stays_small() -> None:
     """Optional clauses beside each other in one rule multiply its forms, and building the parser takes the square of them."""
     grammar = resources.files("logflume.sql").joinpath("grammar.lark").read_text(encoding="utf-8")
     assert len(Lark(grammar, parser="lalr", lexer="contextual", maybe_placeholders=True).rules) < 1_000
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT A FROM S LIMIT 3 3", "CREATE TABLE X *", "SELECT (A + ) FROM S", "DROP STREAM IF EXISTS", "SHOW ,"]
+)
+def test_what_could_come_instead_is_what_the_parser_would_take(text: str) -> None:
+    with pytest.raises(UnexpectedToken) as caught:
+        syntax_tree(text)
+    wanted = {str(token) for token in caught.value.accepts or ()}
+    assert wanted
+    assert accepted(caught.value) == wanted

@@ -94,7 +94,8 @@ def decoded(decoder: ValueDecoder, records: Sequence[bytes | None]) -> tuple[lis
     failed: list[int] = []
     found = decoder.decode(chunk_of(records), 0, len(records), lambda row, _: failed.append(row))
     columns = [column.objects() for column in found.columns.values()]
-    rows: list[Any] = [tuple(map(_comparable, row)) for row in zip(*columns, strict=True)]
+    count = len(records) if found.rows is None else len(found.rows)
+    rows: list[Any] = [tuple([_comparable(values[row]) for values in columns]) for row in range(count)]
     if found.nulls is not None:
         rows = [None if null else row for row, null in zip(rows, found.nulls.tolist(), strict=True)]
     return rows, failed
@@ -161,11 +162,30 @@ def test_columns_are_read_and_written_as_rows_are(name: str, nullables: str) -> 
         encode = serde(spec, columns).encode
         written = [encode(row) for row in rows]
         assert encoded(spec, columns, rows) == written * (encoding.FEW_ROWS // len(rows) + 1)
-        used = frozenset(data.draw(st.lists(st.sampled_from([column.name for column in columns]), min_size=1)))
+        used = frozenset(data.draw(st.lists(st.sampled_from([column.name for column in columns]))))
         records = [None if record is None else change(record) for record, change in zip(written, damage * 6, strict=False)]
         assert_read_alike(spec, columns, used, [*records, None], written[0])
 
     check()
+
+
+@pytest.mark.parametrize("is_nested", [False, True], ids=["scalar", "in a list"])
+@pytest.mark.parametrize("name", ["AVRO", "PROTOBUF", "PROTOBUF_NOSR"])
+def test_a_value_that_does_not_fit_counts_where_its_column_is_wanted(name: str, is_nested: bool) -> None:
+    def columns(type: DataType) -> tuple[Column, ...]:
+        return Column("N", BIGINT), Column("PRICE", array(type) if is_nested else type)
+
+    registry = MemoryRegistry()
+    spec = FormatSpec(name, registry=registry.location, subject="s")
+    large = Decimal("123456.789")
+    many = [serde(spec, columns(decimal(9, 3))).encode((n, [large] if is_nested else large)) for n in range(encoding.FEW_ROWS)]
+    everyone = list(range(len(many)))
+    for used, expected in ((frozenset({"N"}), []), (frozenset[str](), []), (frozenset({"N", "PRICE"}), everyone)):
+        compiled = decoded(ValueDecoder(spec, columns(decimal(5, 3)), used), many)
+        with kernel_loader().held_back():
+            exact = decoded(ValueDecoder(spec, columns(decimal(5, 3)), used), many)
+        assert compiled == exact
+        assert exact[1] == expected
 
 
 def encoded(spec: FormatSpec, columns: tuple[Column, ...], rows: list[tuple[Any, ...]]) -> list[bytes | None]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import islice
-from typing import Any
 
 from logflume.log.broker.access.acls import MAX_ACLS, Acl, AclFilter, new_acl, new_filter
 from logflume.log.broker.core import Core
+from logflume.log.broker.replies import Refusable
 from logflume.log.broker.requests import RequestContext
 from logflume.log.broker.security.acl_store import DOCUMENT, AclStore
 from logflume.log.broker.turns.slices import Steps
@@ -37,7 +37,7 @@ def describe_acls(core: Core, context: RequestContext, request: messages.Describ
         response.error_code, response.error_message = error.number, detail_of(error)
         return response
     selected = yield from _selected(wanted, store.all())
-    by_resource: dict[tuple[int, str, int], Any] = {}
+    by_resource: dict[tuple[int, str, int], messages.DescribeAclsResponse.DescribeAclsResource] = {}
     for number, acl in enumerate(selected, start=1):
         of_resource = by_resource.get((acl.resource, acl.name, acl.pattern))
         if of_resource is None:
@@ -55,7 +55,7 @@ def describe_acls(core: Core, context: RequestContext, request: messages.Describ
     return response
 
 
-def _selected(wanted: AclFilter, acls: dict[Acl, Any]) -> Steps:
+def _selected(wanted: AclFilter, acls: Collection[Acl]) -> Steps:
     """Return a list of those ACLs that a filter selects; they must not change meanwhile."""
     only_one = wanted.only_one()
     if only_one is not None:
@@ -140,7 +140,7 @@ def _delete(core: Core, request: messages.DeleteAclsRequest) -> Steps:
         gone += selected
         for told, acl in enumerate(selected, start=1):
             del left[acl]
-            result.matching_acls.append(_deleted(response, acl))
+            result.matching_acls.append(_deleted(acl))
             if told % ANSWERS_AT_A_TIME == 0:
                 yield None
     if gone:
@@ -153,8 +153,8 @@ def _delete(core: Core, request: messages.DeleteAclsRequest) -> Steps:
     return response
 
 
-def _deleted(response: Any, acl: Acl) -> Any:
-    return response.DeleteAclsMatchingAcl(
+def _deleted(acl: Acl) -> messages.DeleteAclsResponse.DeleteAclsMatchingAcl:
+    return messages.DeleteAclsResponse.DeleteAclsMatchingAcl(
         error_message=None,
         resource_type=acl.resource,
         resource_name=acl.name,
@@ -172,6 +172,6 @@ def _require_authorizer(core: Core) -> AclStore:
     return core.acls
 
 
-def _fail(results: Iterable[Any], error: LogflumeError) -> None:
+def _fail(results: Iterable[Refusable], error: LogflumeError) -> None:
     for result in results:
         result.error_code, result.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)

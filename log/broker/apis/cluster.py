@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from logflume.log.broker.access import Operation, Resource
 from logflume.log.broker.core import Core
@@ -39,7 +38,7 @@ def api_versions(handled: Iterable[int], features: Features) -> messages.ApiVers
     return response
 
 
-def init_idempotent_producer(core: Core) -> Any:
+def init_idempotent_producer(core: Core) -> messages.InitProducerIdResponse:
     """Return the answer to InitProducerId of a producer without transactions: a new id, epoch 0."""
     response = messages.InitProducerIdResponse()
     try:

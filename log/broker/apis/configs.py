@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 from logflume.log.broker.access import CLUSTER_NAME, Operation, Resource
 from logflume.log.broker.core import Core, check_topic_name
+from logflume.log.broker.replies import refuse
 from logflume.log.broker.requests import RequestContext
 from logflume.log.broker.security.internal_topics import require_may_change
 from logflume.log.broker.settings import loggers
@@ -25,10 +26,16 @@ from logflume.log.broker.state.metadata import Topic
 from logflume.log.broker.telemetry.subscriptions import metrics_spec
 from logflume.log.broker.turns.slices import Steps
 from logflume.log.errors import LogflumeError
-from logflume.log.protocol import ErrorCode, KafkaError, detail_of, messages
+from logflume.log.protocol import ErrorCode, KafkaError, messages
 
 Asked = messages.AlterConfigsRequest.AlterConfigsResource | messages.IncrementalAlterConfigsRequest.AlterConfigsResource
 """A resource, and what its settings shall be."""
+Setting = messages.AlterConfigsRequest.AlterableConfig | messages.IncrementalAlterConfigsRequest.AlterableConfig
+Answer = TypeVar(
+    "Answer",
+    messages.AlterConfigsResponse.AlterConfigsResourceResponse,
+    messages.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse,
+)
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 MAX_DESCRIBED = 100_000
@@ -50,12 +57,12 @@ def describe_configs(core: Core, context: RequestContext, request: messages.Desc
             _require(context, Operation.DESCRIBE_CONFIGS, asked)
             found = _values(core, asked)
         except LogflumeError as error:
-            _fail(answer, error)
+            refuse(answer, error)
             continue
         wanted = asked.configuration_keys
         left -= len(found)
         if left < 0:
-            _fail(answer, _too_much())
+            refuse(answer, _too_much())
             continue
         answer.configs = [_describe(value, request) for value in found if wanted is None or value.spec.name in wanted]
     return response
@@ -150,8 +157,8 @@ def _alter_all(
     core: Core,
     context: RequestContext,
     request: messages.AlterConfigsRequest | messages.IncrementalAlterConfigsRequest,
-    answer_class: Any,
-    answers: list[Any],
+    answer_class: type[Answer],
+    answers: list[Answer],
     change: Callable[..., dict[str, str]],
 ) -> Steps:
     seen = set()
@@ -168,7 +175,7 @@ def _alter_all(
             _require(context, Operation.ALTER_CONFIGS, asked)
             yield from core.cluster.in_turn("configs", _alter(core, context, asked, change, is_dry=request.validate_only))
         except LogflumeError as error:
-            _fail(answer, error)
+            refuse(answer, error)
 
 
 def _alter(core: Core, context: RequestContext, asked: Asked, change: Callable[..., dict[str, str]], *, is_dry: bool) -> Steps:
@@ -265,11 +272,10 @@ def _changed(
     return new
 
 
-def _given(config: Any) -> str:
+def _given(config: Setting) -> str:
     if config.value is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"config {config.name} has no value")
-    value: str = config.value
-    return value
+    return config.value
 
 
 def _topic(core: Core, name: str) -> Topic:
@@ -283,8 +289,3 @@ def _topic(core: Core, name: str) -> Topic:
 def _check_broker(core: Core, name: str) -> None:
     if name not in ("", str(core.node_id)):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"expected broker {core.node_id}, the only one, found {name!r}")
-
-
-def _fail(answer: Any, error: LogflumeError) -> None:
-    answer.error_code = error.number if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
-    answer.error_message = detail_of(error)

@@ -7,13 +7,12 @@ A long poll waits on the partitions it asks for and is tried again when one of t
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from logflume.log.broker.access import CLUSTER_NAME, UNRESTRICTED, Operation, Resource, Rights
 from logflume.log.broker.core import LEADER_EPOCH, Core, Partition
 from logflume.log.broker.ports import Timer
 from logflume.log.broker.replies import Reply
-from logflume.log.broker.requests import CLOSE_CONNECTION, RequestContext
+from logflume.log.broker.requests import CLOSE_CONNECTION, CloseConnection, RequestContext
 from logflume.log.broker.turns.slices import Steps
 from logflume.log.errors import CorruptLog, LogflumeError
 from logflume.log.protocol import ErrorCode, messages
@@ -98,7 +97,7 @@ class FetchHandler:
         min_one_batch: bool,
         budget: CheckBudget,
         rights: Rights = UNRESTRICTED,
-    ) -> Any:
+    ) -> _PartitionData:
         """Return the PartitionData of one partition."""
         data = _PartitionData(partition_index=each.partition, high_watermark=-1, records=b"")
         if rights is not UNRESTRICTED and each.topic and not rights.allows(Operation.READ, Resource.TOPIC, each.topic):
@@ -133,7 +132,7 @@ class FetchHandler:
         return data
 
 
-def _aborted(log: PartitionLog, first_offset: int, end: int) -> list[Any]:
+def _aborted(log: PartitionLog, first_offset: int, end: int) -> list[_Aborted]:
     found = log.aborted_transactions(first_offset, end)
     return [_Aborted(producer_id=each.producer_id, first_offset=each.first_offset) for each in found]
 
@@ -146,7 +145,7 @@ class _Look:
     def __init__(self, left_bytes: int) -> None:
         self.left_bytes, self.size_bytes, self.has_error = left_bytes, 0, False
         self.budget = CheckBudget()
-        self.found: list[tuple[Wanted, Any]] = []
+        self.found: list[tuple[Wanted, _PartitionData]] = []
 
 
 class _LongPoll:
@@ -234,7 +233,7 @@ class _LongPoll:
     def _answer(self, *, is_final: bool) -> None:
         self._give(self.try_answer(is_final=is_final))
 
-    def _give(self, response: Any) -> None:
+    def _give(self, response: _Response | CloseConnection | None) -> None:
         if response is not None and self._reply is not None and not self._reply.is_done:
             self.stop()
             self._handler.forget(self)
@@ -350,9 +349,9 @@ def _rights_to_read(context: RequestContext, request: messages.FetchRequest) -> 
     return _Replica(context) if replica_id >= 0 else context.rights
 
 
-def _by_topic(found: list[tuple[Wanted, Any]]) -> list[Any]:
+def _by_topic(found: list[tuple[Wanted, _PartitionData]]) -> list[_TopicResponse]:
     """Group runs of partitions of one topic."""
-    topics: list[Any] = []
+    topics: list[_TopicResponse] = []
     for each, data in found:
         if not topics or (topics[-1].topic, topics[-1].topic_id) != (each.topic, each.topic_id):
             topics.append(_TopicResponse(topic=each.topic, topic_id=each.topic_id))

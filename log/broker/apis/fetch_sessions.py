@@ -7,7 +7,7 @@ named one). A consumer that gets no session (all slots taken by active ones) goe
 from __future__ import annotations
 
 import itertools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from logflume.log.broker.ports import Clock
 from logflume.log.broker.settings.lookup import BrokerConfig
@@ -49,7 +49,9 @@ class FetchSession:
         self.epoch = 1
         self._told: dict[_Key, tuple[int, int, int]] = {}
 
-    def changed(self, found: list[tuple[Wanted, Any]]) -> list[tuple[Wanted, Any]]:
+    def changed(
+        self, found: list[tuple[Wanted, messages.FetchResponse.PartitionData]]
+    ) -> list[tuple[Wanted, messages.FetchResponse.PartitionData]]:
         """Return the partitions that have records, an error, or moved since they were last told.
 
         Those with records go to the end of the session's order, so that every partition gets its turn (KIP-227).

@@ -51,7 +51,7 @@ def metadata(core: Core, context: RequestContext, request: messages.MetadataRequ
             answer.error_code = error.number if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
             left -= 1
         else:
-            answer = _describe(core, response, topic, _topic_operations(context, topic.name, is_asked))
+            answer = _describe(core, topic, _topic_operations(context, topic.name, is_asked))
             left -= 1 + topic.partition_count
         response.topics.append(answer)
         if left <= 0:
@@ -81,7 +81,9 @@ def rack(core: Core) -> str | None:
     return core.config.text("broker.rack") or None
 
 
-def _find(core: Core, context: RequestContext, asked: Any, failed: Mapping[str, LogflumeError]) -> Topic:
+def _find(
+    core: Core, context: RequestContext, asked: messages.MetadataRequest.MetadataRequestTopic, failed: Mapping[str, LogflumeError]
+) -> Topic:
     """Return the topic; whether it exists is told only to those who may describe it. Raises LogflumeError."""
     if asked.topic_id != ZERO_UUID:
         topic = core.cluster.by_id.get(asked.topic_id)
@@ -132,7 +134,8 @@ def _create_missing(
     return failed
 
 
-def _describe(core: Core, response: Any, topic: Topic, operations: int) -> Any:
+def _describe(core: Core, topic: Topic, operations: int) -> messages.MetadataResponse.MetadataResponseTopic:
+    response = messages.MetadataResponse
     return response.MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -185,7 +188,7 @@ def describe_topic_partitions(
         answer.topic_id, answer.is_internal = topic.topic_id, topic.is_internal
         answer.topic_authorized_operations = context.operations_on(Resource.TOPIC, name)
         last = min(topic.partition_count, first + left)
-        answer.partitions = [_describe_partition(core, response, topic.name, index) for index in range(first, last)]
+        answer.partitions = [_describe_partition(core, topic.name, index) for index in range(first, last)]
         left -= last - first
         if last < topic.partition_count:
             response.next_cursor = response.Cursor(topic_name=name, partition_index=last)
@@ -193,8 +196,10 @@ def describe_topic_partitions(
     return response
 
 
-def _describe_partition(core: Core, response: Any, topic: str, index: int) -> Any:
-    return response.DescribeTopicPartitionsResponsePartition(
+def _describe_partition(
+    core: Core, topic: str, index: int
+) -> messages.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition:
+    return messages.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition(
         partition_index=index, eligible_leader_replicas=[], last_known_elr=[], **_replicas(core, topic, index)
     )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from logflume.log.broker.access import CLUSTER_NAME, Operation, Resource
 from logflume.log.broker.core import LEADER_EPOCH, Core, Partition
 from logflume.log.broker.requests import RequestContext
@@ -123,7 +121,9 @@ def delete_records(core: Core, context: RequestContext, request: messages.Delete
     return response
 
 
-def _delete_before(partition: Partition, offset: int, answer: Any) -> None:
+def _delete_before(
+    partition: Partition, offset: int, answer: messages.DeleteRecordsResponse.DeleteRecordsPartitionResult
+) -> None:
     log = partition.log
     try:
         if offset < TO_THE_END:

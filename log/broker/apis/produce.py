@@ -99,7 +99,7 @@ class ProduceHandler:
     def _write_one(
         self,
         run: _Run,
-        answers: list[Any],
+        answers: list[_PartitionResponse],
         topic: messages.ProduceRequest.TopicProduceData,
         data: messages.ProduceRequest.PartitionProduceData,
         request: messages.ProduceRequest,
@@ -115,7 +115,7 @@ class ProduceHandler:
     def _write(
         self,
         run: _Run,
-        answer: Any,
+        answer: _PartitionResponse,
         partition: Partition,
         records: Any,
         request: messages.ProduceRequest,
@@ -240,7 +240,7 @@ class ProduceHandler:
             can_add=batch.context.api_version >= ADDS_PARTITIONS_FROM_VERSION,
         )
 
-    def _partition(self, topic: Any, index: int, context: RequestContext) -> Partition:
+    def _partition(self, topic: messages.ProduceRequest.TopicProduceData, index: int, context: RequestContext) -> Partition:
         name = topic.name
         if context.api_version >= TOPIC_IDS_FROM_VERSION:
             found = self._core.cluster.by_id.get(topic.topic_id)
@@ -280,7 +280,7 @@ class _Batch:
     def __init__(
         self,
         run: _Run,
-        answer: Any,
+        answer: _PartitionResponse,
         partition: Partition,
         records: Any,
         header: BatchHeader,
@@ -315,9 +315,9 @@ class _Run:
         self.quick_left_bytes, self.held_bytes = QUICK_REQUEST_BYTES, 0
         self.reply: Reply | None = None
 
-    def answers_of(self, topic: Any) -> list[Any]:
+    def answers_of(self, topic: messages.ProduceRequest.TopicProduceData) -> list[_PartitionResponse]:
         """Return the list for the answers about a topic's partitions, which is in the response already."""
-        answers: list[Any] = []
+        answers: list[_PartitionResponse] = []
         self.response.responses.append(_TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
         return answers
 
@@ -328,14 +328,14 @@ class _Run:
         self.quick_left_bytes -= QUICK_BYTES if header.codec else header.size_bytes
         return True
 
-    def fail(self, answer: Any, error: LogflumeError) -> None:
+    def fail(self, answer: _PartitionResponse, error: LogflumeError) -> None:
         self.has_failed = True
         answer.base_offset = -1
         answer.error_code, answer.error_message = _error_code(error), detail_of(error)
         if isinstance(error, RowsRefused):
             answer.record_errors = [_RecordError(batch_index=row, batch_index_error_message=error.each) for row in error.rows]
 
-    def flushed(self, answer: Any, error: Exception | None) -> None:
+    def flushed(self, answer: _PartitionResponse, error: Exception | None) -> None:
         if error is not None:
             answer.error_code, answer.error_message = ErrorCode.KAFKA_STORAGE_ERROR, detail_of(error)
             answer.base_offset = -1

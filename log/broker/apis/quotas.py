@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from logflume.log.broker.core import Core
 from logflume.log.broker.quotas import Entity, QuotaTable
@@ -47,7 +46,7 @@ def sorted_parts(entity: Entity) -> list[tuple[str, str | None]]:
     return sorted(entity, key=lambda part: ENTITY_TYPES.index(part[0]))
 
 
-def _filter(components: Any) -> dict[str, Callable[[str | None], bool]]:
+def _filter(components: Iterable[messages.DescribeClientQuotasRequest.ComponentData]) -> dict[str, Callable[[str | None], bool]]:
     """Return a test of the name by entity type. Raises KafkaError."""
     wanted: dict[str, Callable[[str | None], bool]] = {}
     for component in components:
@@ -112,7 +111,12 @@ def _alter(core: Core, request: messages.AlterClientQuotasRequest) -> Steps:
     return response
 
 
-def _alter_one(table: dict[Entity, Mapping[str, float]], entry: Any, entity: Entity, seen: set[Entity]) -> None:
+def _alter_one(
+    table: dict[Entity, Mapping[str, float]],
+    entry: messages.AlterClientQuotasRequest.EntryData,
+    entity: Entity,
+    seen: set[Entity],
+) -> None:
     """Raises KafkaError."""
     if entity in seen:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the entity is named twice in one request")
@@ -126,7 +130,9 @@ def _alter_one(table: dict[Entity, Mapping[str, float]], entry: Any, entity: Ent
         table.pop(entity, None)
 
 
-def _changed(entity: Entity, old: Mapping[str, float], ops: Any) -> dict[str, float]:
+def _changed(
+    entity: Entity, old: Mapping[str, float], ops: Sequence[messages.AlterClientQuotasRequest.OpData]
+) -> dict[str, float]:
     """Return the quotas of an entity after the operations. Raises KafkaError."""
     if len(ops) > MAX_OPERATIONS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{len(ops)} quotas for one entity: expected at most {MAX_OPERATIONS}")
@@ -143,7 +149,7 @@ def _changed(entity: Entity, old: Mapping[str, float], ops: Any) -> dict[str, fl
     return new
 
 
-def _store(core: Core, table: QuotaTable, response: Any) -> Steps:
+def _store(core: Core, table: QuotaTable, response: messages.AlterClientQuotasResponse) -> Steps:
     try:
         yield from store_quotas(core.cluster, table)
     except LogflumeError as error:

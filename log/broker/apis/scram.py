@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from logflume.log.broker.core import Core
 from logflume.log.broker.requests import RequestContext
@@ -90,7 +89,9 @@ def _alter(core: Core, request: messages.AlterUserScramCredentialsRequest) -> St
     return response
 
 
-def _delete(own: dict[Mechanism, ScramCredential], deletion: Any) -> None:
+def _delete(
+    own: dict[Mechanism, ScramCredential], deletion: messages.AlterUserScramCredentialsRequest.ScramCredentialDeletion
+) -> None:
     """Raises KafkaError."""
     check_user(deletion.name)
     mechanism = mechanism_of(deletion.mechanism)
@@ -99,7 +100,12 @@ def _delete(own: dict[Mechanism, ScramCredential], deletion: Any) -> None:
     del own[mechanism]
 
 
-def _set(own: dict[Mechanism, ScramCredential], upsertion: Any, *, is_full: bool) -> None:
+def _set(
+    own: dict[Mechanism, ScramCredential],
+    upsertion: messages.AlterUserScramCredentialsRequest.ScramCredentialUpsertion,
+    *,
+    is_full: bool,
+) -> None:
     """Raises KafkaError."""
     check_user(upsertion.name)
     mechanism = mechanism_of(upsertion.mechanism)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 from logflume.log.broker.access import Operation, Resource
 from logflume.log.broker.core import Core
@@ -13,6 +13,14 @@ from logflume.log.broker.turns.slices import Steps
 from logflume.log.errors import StorageError
 from logflume.log.protocol import ErrorCode, KafkaError, messages
 
+Response = TypeVar(
+    "Response",
+    messages.CreateDelegationTokenResponse,
+    messages.RenewDelegationTokenResponse,
+    messages.ExpireDelegationTokenResponse,
+    messages.DescribeDelegationTokenResponse,
+)
+Described = messages.DescribeDelegationTokenResponse.DescribedDelegationToken
 USER = "User"
 TOLD_AT_A_TIME = 200
 """Tokens in one slice of the loop's time."""
@@ -26,7 +34,7 @@ def create_delegation_token(core: Core, context: RequestContext, request: messag
 def renew_delegation_token(core: Core, context: RequestContext, request: messages.RenewDelegationTokenRequest) -> Steps:
     """Let a token live on, for its owner and renewers."""
 
-    def renew(response: Any) -> Steps:
+    def renew(response: messages.RenewDelegationTokenResponse) -> Steps:
         token = _own_token(core, context, request.hmac)
         period_ms = request.renew_period_ms
         if period_ms < 0:
@@ -40,7 +48,7 @@ def renew_delegation_token(core: Core, context: RequestContext, request: message
 def expire_delegation_token(core: Core, context: RequestContext, request: messages.ExpireDelegationTokenRequest) -> Steps:
     """End a token now (a negative period), or later, for its owner and renewers."""
 
-    def expire(response: Any) -> Steps:
+    def expire(response: messages.ExpireDelegationTokenResponse) -> Steps:
         token, now_ms = _own_token(core, context, request.hmac), core.clock.wall_ms()
         if request.expiry_time_period_ms < 0:
             yield from core.tokens.end(token, at_ms=None)
@@ -55,7 +63,7 @@ def expire_delegation_token(core: Core, context: RequestContext, request: messag
 def describe_delegation_token(core: Core, context: RequestContext, request: messages.DescribeDelegationTokenRequest) -> Steps:
     """List the tokens that are one's own, and those that one may describe; of some owners, or all."""
 
-    def describe(response: Any) -> Steps:
+    def describe(response: messages.DescribeDelegationTokenResponse) -> Steps:
         _check_allowed(core, context)
         yield from core.tokens.forget_ended(core.clock.wall_ms())
         owners = None if request.owners is None else {f"{each.principal_type}:{each.principal_name}" for each in request.owners}
@@ -63,12 +71,12 @@ def describe_delegation_token(core: Core, context: RequestContext, request: mess
             if number % TOLD_AT_A_TIME == 0:
                 yield None
             if (owners is None or token.owner in owners) and _may_see(core, context, token):
-                response.tokens.append(_described(core, token, response.DescribedDelegationToken))
+                response.tokens.append(_described(core, token))
 
     return _answer(core, messages.DescribeDelegationTokenResponse(), describe)
 
 
-def _answer(core: Core, response: Any, fill: Callable[[Any], Steps]) -> Steps:
+def _answer(core: Core, response: Response, fill: Callable[[Response], Steps]) -> Steps:
     """Return the response filled, or with the error that came of it."""
     try:
         yield from core.cluster.in_turn(DOCUMENT, fill(response))
@@ -79,7 +87,12 @@ def _answer(core: Core, response: Any, fill: Callable[[Any], Steps]) -> Steps:
     return response
 
 
-def _create(core: Core, context: RequestContext, request: messages.CreateDelegationTokenRequest, response: Any) -> Steps:
+def _create(
+    core: Core,
+    context: RequestContext,
+    request: messages.CreateDelegationTokenRequest,
+    response: messages.CreateDelegationTokenResponse,
+) -> Steps:
     _check_allowed(core, context)
     owner = context.principal
     if request.owner_principal_name:
@@ -137,9 +150,9 @@ def _may_see(core: Core, context: RequestContext, token: DelegationToken) -> boo
     return context.may(Operation.DESCRIBE, Resource.DELEGATION_TOKEN, token.token_id)
 
 
-def _described(core: Core, token: DelegationToken, make: Any) -> Any:
+def _described(core: Core, token: DelegationToken) -> Described:
     """Return a token as the answer has it, with its secret: who may see it may use it."""
-    described = make(
+    described = Described(
         issue_timestamp=token.issued_ms,
         expiry_timestamp=token.expires_ms,
         max_timestamp=token.max_ms,

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 from logflume.log.broker.access import CLUSTER_NAME, Operation, Resource
 from logflume.log.broker.core import Core
 from logflume.log.broker.quotas import MutationQuota
+from logflume.log.broker.replies import refuse
 from logflume.log.broker.requests import RequestContext
 from logflume.log.broker.security.internal_topics import require_may_change
 from logflume.log.broker.settings.table import TOPIC_CONFIGS
 from logflume.log.broker.state.metadata import Topic
 from logflume.log.broker.turns.slices import Steps
 from logflume.log.errors import LogflumeError, StorageError
-from logflume.log.protocol import ErrorCode, KafkaError, detail_of, messages
+from logflume.log.protocol import ErrorCode, KafkaError, messages
 from logflume.log.protocol.classes import ZERO_UUID
 
 from .topic_changes import create_all, delete_all, extend_all
 
+Asked = messages.CreateTopicsRequest.CreatableTopic
+Created = messages.CreateTopicsResponse.CreatableTopicResult
+Setting = messages.CreateTopicsResponse.CreatableTopicConfigs
+Deleted = messages.DeleteTopicsResponse.DeletableTopicResult
+Extended = messages.CreatePartitionsResponse.CreatePartitionsTopicResult
+Response = messages.CreateTopicsResponse | messages.DeleteTopicsResponse | messages.CreatePartitionsResponse
 BROKER_DEFAULT = UNKNOWN = -1
 CHECKS_AT_A_TIME, ANSWERS_AT_A_TIME = 100, 20
 """Topics in one slice of the loop's time."""
@@ -34,10 +40,10 @@ def create_topics(core: Core, context: RequestContext, request: messages.CreateT
     may_create_all = context.may(Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME)
     times = Counter(topic.name for topic in request.topics)
     problem = _too_many(core, len(times))
-    wanted: dict[str, tuple[Any, Topic]] = {}
+    wanted: dict[str, tuple[Created, Topic]] = {}
     partitions = 0
     for number, asked in enumerate({topic.name: topic for topic in request.topics}.values(), start=1):
-        answer = response.CreatableTopicResult(name=asked.name, error_message=None)
+        answer = Created(name=asked.name, error_message=None)
         response.topics.append(answer)
         try:
             if problem:
@@ -55,52 +61,52 @@ def create_topics(core: Core, context: RequestContext, request: messages.CreateT
             wanted[asked.name] = answer, topic
             partitions += topic.partition_count
         except LogflumeError as error:
-            _fail(answer, error)
+            refuse(answer, error)
         if number % CHECKS_AT_A_TIME == 0:
             yield None
     if not request.validate_only:
         yield from _make(core, wanted)
     for number, (answer, topic) in enumerate(wanted.values(), start=1):
-        _tell(core, context, response, answer, topic, is_made=not request.validate_only)
+        _tell(core, context, answer, topic, is_made=not request.validate_only)
         if number % ANSWERS_AT_A_TIME == 0:
             yield None
     _tell_quota(quota, response)
     return response
 
 
-def _make(core: Core, wanted: dict[str, tuple[Any, Topic]]) -> Steps:
+def _make(core: Core, wanted: dict[str, tuple[Created, Topic]]) -> Steps:
     """Make the topics; those that could not be are answered so and left out."""
     for name, (answer, topic) in list(wanted.items()):
         try:  # again, for somebody else may have been faster
             core.check_new_topic(name, topic.partition_count, {})
         except LogflumeError as error:
-            _fail(answer, error)
+            refuse(answer, error)
             del wanted[name]
     errors = yield from create_all(core, [topic for _, topic in wanted.values()])
     for name, problem in errors.items():
-        _fail(wanted.pop(name)[0], problem)
+        refuse(wanted.pop(name)[0], problem)
 
 
-def _tell(core: Core, context: RequestContext, response: Any, answer: Any, topic: Topic, *, is_made: bool) -> None:
+def _tell(core: Core, context: RequestContext, answer: Created, topic: Topic, *, is_made: bool) -> None:
     if is_made:
         answer.topic_id = topic.topic_id
     answer.num_partitions, answer.replication_factor = topic.partition_count, 1
     if context.may(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, topic.name):
-        answer.configs = _described(core, response, topic.configs)
+        answer.configs = _described(core, topic.configs)
     else:
         answer.num_partitions = answer.replication_factor = UNKNOWN
         answer.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def _described(core: Core, response: Any, configs: Mapping[str, str]) -> list[Any]:
+def _described(core: Core, configs: Mapping[str, str]) -> list[Setting]:
     return [
-        response.CreatableTopicConfigs(name=name, value=found.value, config_source=found.source)
+        Setting(name=name, value=found.value, config_source=found.source)
         for name in TOPIC_CONFIGS
         for found in [core.config.lookup_topic(name, configs)]
     ]
 
 
-def _checked(core: Core, asked: Any, others: int) -> Topic:
+def _checked(core: Core, asked: Asked, others: int) -> Topic:
     """Return the topic that is asked for, beside so many partitions of others. Raises LogflumeError."""
     partition_count = _partition_count(core, asked)
     if not asked.assignments and asked.replication_factor not in (BROKER_DEFAULT, 1):
@@ -113,17 +119,15 @@ def _checked(core: Core, asked: Any, others: int) -> Topic:
     return core.new_topic(asked.name, partition_count, configs)
 
 
-def _config_value(config: Any) -> str:
+def _config_value(config: messages.CreateTopicsRequest.CreatableTopicConfig) -> str:
     if config.value is None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"config {config.name} has no value; leave it out for the default")
-    value: str = config.value
-    return value
+    return config.value
 
 
-def _partition_count(core: Core, asked: Any) -> int:
+def _partition_count(core: Core, asked: Asked) -> int:
     if not asked.assignments:
-        count: int = asked.num_partitions
-        return core.config.number("num.partitions") if count == BROKER_DEFAULT else count
+        return core.config.number("num.partitions") if asked.num_partitions == BROKER_DEFAULT else asked.num_partitions
     if asked.num_partitions != BROKER_DEFAULT or asked.replication_factor != BROKER_DEFAULT:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "give either replica assignments or a number of partitions and replicas")
     indexes = sorted(each.partition_index for each in asked.assignments)
@@ -147,9 +151,9 @@ def delete_topics(core: Core, context: RequestContext, request: messages.DeleteT
     quota = core.quotas.mutations(context, is_strict=context.api_version >= STRICT_DELETE_VERSION)
     asked = [(each.name, each.topic_id) for each in request.topics] or [(name, ZERO_UUID) for name in request.topic_names]
     problem = _too_many(core, len(asked))
-    wanted: dict[bytes, tuple[Any, Topic]] = {}
+    wanted: dict[bytes, tuple[Deleted, Topic]] = {}
     for number, (name, topic_id) in enumerate(asked, start=1):
-        answer = response.DeletableTopicResult(name=name, topic_id=topic_id)
+        answer = Deleted(name=name, topic_id=topic_id)
         response.responses.append(answer)
         try:
             if problem:
@@ -164,7 +168,7 @@ def delete_topics(core: Core, context: RequestContext, request: messages.DeleteT
                 quota.take(topic.partition_count)
             wanted[topic.topic_id] = answer, topic
         except LogflumeError as error:
-            _fail(answer, error)
+            refuse(answer, error)
         if number % CHECKS_AT_A_TIME == 0:
             yield None
     yield from _unmake(core, wanted)
@@ -172,13 +176,13 @@ def delete_topics(core: Core, context: RequestContext, request: messages.DeleteT
     return response
 
 
-def _unmake(core: Core, wanted: dict[bytes, tuple[Any, Topic]]) -> Steps:
+def _unmake(core: Core, wanted: dict[bytes, tuple[Deleted, Topic]]) -> Steps:
     for topic_id, (answer, topic) in list(wanted.items()):
         try:  # again, for somebody else may have been faster
             _existing(core, None, topic_id)
             core.check_not_busy(topic.name)
         except LogflumeError as error:
-            _fail(answer, error)
+            refuse(answer, error)
             del wanted[topic_id]
     try:
         errors: Mapping[str, LogflumeError] = yield from delete_all(core, [topic for _, topic in wanted.values()])
@@ -186,12 +190,12 @@ def _unmake(core: Core, wanted: dict[bytes, tuple[Any, Topic]]) -> Steps:
         errors = {topic.name: error for _, topic in wanted.values()}
     for answer, topic in wanted.values():
         if topic.name in errors:
-            _fail(answer, errors[topic.name])
+            refuse(answer, errors[topic.name])
         else:
             answer.name, answer.topic_id = topic.name, topic.topic_id
 
 
-def _deletable(core: Core, context: RequestContext, name: str | None, topic_id: bytes, answer: Any) -> Topic:
+def _deletable(core: Core, context: RequestContext, name: str | None, topic_id: bytes, answer: Deleted) -> Topic:
     """Return the topic to delete; its name is told only to those who may describe it. Raises KafkaError."""
     may_delete_all = context.may(Operation.DELETE, Resource.CLUSTER, CLUSTER_NAME)
     if topic_id == ZERO_UUID and not may_delete_all:
@@ -221,10 +225,10 @@ def create_partitions(core: Core, context: RequestContext, request: messages.Cre
     response = messages.CreatePartitionsResponse()
     quota = core.quotas.mutations(context, is_strict=context.api_version >= STRICT_GROW_VERSION)
     problem = _too_many(core, len(request.topics))
-    wanted: dict[str, tuple[Any, int]] = {}
+    wanted: dict[str, tuple[Extended, int]] = {}
     more = 0
     for number, asked in enumerate(request.topics, start=1):
-        answer = response.CreatePartitionsTopicResult(name=asked.name)
+        answer = Extended(name=asked.name)
         response.results.append(answer)
         try:
             if problem:
@@ -241,7 +245,7 @@ def create_partitions(core: Core, context: RequestContext, request: messages.Cre
             wanted[asked.name] = answer, asked.count
             more += asked.count - topic.partition_count
         except LogflumeError as error:
-            _fail(answer, error)
+            refuse(answer, error)
         if number % CHECKS_AT_A_TIME == 0:
             yield None
     if not request.validate_only:
@@ -250,25 +254,25 @@ def create_partitions(core: Core, context: RequestContext, request: messages.Cre
     return response
 
 
-def _extend(core: Core, wanted: dict[str, tuple[Any, int]]) -> Steps:
+def _extend(core: Core, wanted: dict[str, tuple[Extended, int]]) -> Steps:
     for name, (answer, count) in list(wanted.items()):
         try:  # again, for somebody else may have been faster
             core.check_more_partitions(_existing(core, name, ZERO_UUID), count)
         except LogflumeError as error:
-            _fail(answer, error)
+            refuse(answer, error)
             del wanted[name]
     errors = yield from extend_all(core, {name: count for name, (_, count) in wanted.items()})
     for name, problem in errors.items():
-        _fail(wanted[name][0], problem)
+        refuse(wanted[name][0], problem)
 
 
-def _tell_quota(quota: MutationQuota | None, response: Any) -> None:
+def _tell_quota(quota: MutationQuota | None, response: Response) -> None:
     """Put into the response for how long the client must be quiet; the shell sees to it."""
     if quota is not None:
         response.throttle_time_ms = quota.wait_ms
 
 
-def _check_new_assignments(core: Core, topic: Topic, asked: Any) -> None:
+def _check_new_assignments(core: Core, topic: Topic, asked: messages.CreatePartitionsRequest.CreatePartitionsTopic) -> None:
     if not asked.assignments:
         return
     new = asked.count - topic.partition_count
@@ -287,8 +291,3 @@ def _too_many(core: Core, topics: int) -> KafkaError | None:
     except KafkaError as error:
         return error
     return None
-
-
-def _fail(answer: Any, error: LogflumeError) -> None:
-    answer.error_code = error.number if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
-    answer.error_message = detail_of(error)

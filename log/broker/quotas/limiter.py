@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from logflume.log.broker.ports import Clock
 from logflume.log.broker.requests import RequestContext
-from logflume.log.protocol import ErrorCode, KafkaError
+from logflume.log.protocol import ErrorCode, KafkaError, messages
 
 from .entities import FETCH, MUTATION, PRODUCE, REQUEST, Limit, QuotaTable
 from .rates import Rate, TokenBucket
@@ -155,7 +155,7 @@ class Quotas:
             return found
 
 
-def _record_bytes(response: Any) -> int:
+def _record_bytes(response: messages.ShareFetchResponse) -> int:
     """Return the bytes of records that a share fetch gives: acquired already, so they are paid for and not held back."""
     return sum(len(partition.records or b"") for topic in response.responses for partition in topic.partitions)
 

@@ -13,6 +13,7 @@ from logflume.log.broker.complaints import Complaints
 from logflume.log.broker.ports import Clock, Keys, Offload, TicketAcceptor, Timers
 from logflume.log.broker.settings.lookup import BrokerConfig
 from logflume.log.errors import InvalidInput
+from logflume.log.extras import require
 
 from .audit import Audit
 from .bearer import BearerExchange, TokenRules
@@ -166,8 +167,7 @@ def token_rules(settings: ListenerSettings) -> TokenRules:
     missing = [name for name in needed if not settings.text(name, mechanism=OAUTHBEARER)]
     if missing:
         raise InvalidInput(f"listener {settings.name}: OAUTHBEARER needs {' and '.join(missing)}; no token is taken unchecked")
-    if find_spec("joserfc") is None:
-        raise InvalidInput(f"listener {settings.name}: OAUTHBEARER needs joserfc: pip install 'logflume[oauth]'")
+    require("joserfc", extra="oauth", what=f"listener {settings.name}: OAUTHBEARER")
 
     def text(name: str) -> str:
         return settings.text(_OAUTH + name, mechanism=OAUTHBEARER)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
-from logflume.log.protocol.errors import ErrorCode
+from logflume.log.protocol import ErrorCode, messages
 
 from .in_flight import Ack, AckType
 from .sessions import TopicPartitionId
 from .share_partition import AckResult
 
+Topic = messages.ShareFetchRequest.FetchTopic | messages.ShareAcknowledgeRequest.AcknowledgeTopic
+Batch = messages.ShareFetchRequest.AcknowledgementBatch | messages.ShareAcknowledgeRequest.AcknowledgementBatch
 FIRST_RENEW_VERSION = 2
 
 
@@ -18,13 +19,13 @@ class InvalidAcks(Exception):
     """Acknowledgements that no state of the records could fit."""
 
 
-def has_acks(topics: Iterable[Any]) -> bool:
+def has_acks(topics: Iterable[Topic]) -> bool:
     """Whether a request acknowledges anything."""
     return any(partition.acknowledgement_batches for topic in topics for partition in topic.partitions)
 
 
 def acks_by_partition(
-    topics: Iterable[Any], *, version: int, is_renewing: bool
+    topics: Iterable[Topic], *, version: int, is_renewing: bool
 ) -> tuple[dict[TopicPartitionId, list[Ack]], dict[TopicPartitionId, AckResult]]:
     """Return the acknowledgements of a request by partition, and an error for each partition where they make no sense."""
     found: dict[TopicPartitionId, list[Ack]] = {}
@@ -39,7 +40,7 @@ def acks_by_partition(
     return found, errors
 
 
-def _checked(batches: Iterable[Any], *, version: int, is_renewing: bool) -> list[Ack]:
+def _checked(batches: Iterable[Batch], *, version: int, is_renewing: bool) -> list[Ack]:
     acks: list[Ack] = []
     most = AckType.RENEW if version >= FIRST_RENEW_VERSION else AckType.REJECT
     for batch in batches:

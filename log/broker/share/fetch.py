@@ -197,7 +197,7 @@ class ShareFetchHandler:
                 replies[key] = partition.acknowledge(member_id, of_partition)
         return replies
 
-    def _ack_response(self, group_id: str, results: dict[TopicPartitionId, AckResult]) -> Any:
+    def _ack_response(self, group_id: str, results: dict[TopicPartitionId, AckResult]) -> _AckResponse:
         response = _AckResponse(acquisition_lock_timeout_ms=self._lock_ms(group_id))
         for topic_id, indexes in _by_topic(results).items():
             topic = _AckResponse.ShareAcknowledgeTopicResponse(topic_id=topic_id)
@@ -248,7 +248,7 @@ class ShareFetchHandler:
 
     def _response(
         self, context: RequestContext, request: messages.ShareFetchRequest, found: Found, acked: dict[TopicPartitionId, AckResult]
-    ) -> Any:
+    ) -> _Response:
         response = _Response(acquisition_lock_timeout_ms=self._lock_ms(request.group_id or ""))
         for topic_id, indexes in _by_topic([*found.records, *found.errors, *acked]).items():
             topic = _Response.ShareFetchableTopicResponse(topic_id=topic_id)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from logflume.log.broker.access import Operation, Resource
 from logflume.log.broker.core import Core
 from logflume.log.broker.groups.share import ShareGroup, ShareGroups
 from logflume.log.broker.groups.share.records import TopicState
-from logflume.log.broker.replies import Reply
+from logflume.log.broker.replies import Refusable, Reply
 from logflume.log.broker.requests import RequestContext
 from logflume.log.protocol import messages
 from logflume.log.protocol.classes import ZERO_UUID
@@ -19,6 +19,10 @@ from .state_records import ShareKey
 
 NOT_BEGUN = -1
 
+Described = messages.DescribeShareGroupOffsetsResponse
+Asked = messages.DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
+Altered = messages.AlterShareGroupOffsetsResponse
+Cell = Altered.AlterShareGroupOffsetsResponsePartition
 Response = TypeVar("Response", messages.AlterShareGroupOffsetsResponse, messages.DeleteShareGroupOffsetsResponse)
 
 
@@ -31,21 +35,19 @@ class ShareOffsetHandlers:
     def describe(
         self, context: RequestContext, request: messages.DescribeShareGroupOffsetsRequest
     ) -> messages.DescribeShareGroupOffsetsResponse | Reply:
-        response = messages.DescribeShareGroupOffsetsResponse
-        return response(groups=[self._describe_group(context, asked) for asked in request.groups])
+        return Described(groups=[self._describe_group(context, asked) for asked in request.groups])
 
-    def _describe_group(self, context: RequestContext, asked: Any) -> Any:
-        response = messages.DescribeShareGroupOffsetsResponse
-        answer = response.DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id)
+    def _describe_group(self, context: RequestContext, asked: Asked) -> Described.DescribeShareGroupOffsetsResponseGroup:
+        answer = Described.DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id)
         if not context.may(Operation.DESCRIBE, Resource.GROUP, asked.group_id):
             _fail(answer, ErrorCode.GROUP_AUTHORIZATION_FAILED)
             return answer
         for name, indexes in self._wanted(context, asked):
             topic = self._core.cluster.topics.get(name)
-            out = response.DescribeShareGroupOffsetsResponseTopic(topic_name=name)
+            out = Described.DescribeShareGroupOffsetsResponseTopic(topic_name=name)
             answer.topics.append(out)
             if not context.may(Operation.DESCRIBE, Resource.TOPIC, name):
-                cell = response.DescribeShareGroupOffsetsResponsePartition
+                cell = Described.DescribeShareGroupOffsetsResponsePartition
                 out.partitions = [cell(partition_index=index, start_offset=NOT_BEGUN) for index in indexes]
                 for each in out.partitions:
                     _fail(each, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -54,7 +56,7 @@ class ShareOffsetHandlers:
             out.partitions = [self._describe_partition(asked.group_id, name, out.topic_id, index) for index in indexes]
         return answer
 
-    def _wanted(self, context: RequestContext, asked: Any) -> list[tuple[str, list[int]]]:
+    def _wanted(self, context: RequestContext, asked: Asked) -> list[tuple[str, list[int]]]:
         """Return topics and partitions: those asked for, else all with state that who asks may know of."""
         if asked.topics is not None:
             return [(topic.topic_name, list(topic.partitions)) for topic in asked.topics]
@@ -66,9 +68,11 @@ class ShareOffsetHandlers:
             if context.may(Operation.DESCRIBE, Resource.TOPIC, state.name)
         ]
 
-    def _describe_partition(self, group_id: str, name: str, topic_id: bytes, index: int) -> Any:
+    def _describe_partition(
+        self, group_id: str, name: str, topic_id: bytes, index: int
+    ) -> Described.DescribeShareGroupOffsetsResponsePartition:
         """Tell a start offset and how many records are not done with; -1 for what was never read."""
-        answer = messages.DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponsePartition(
+        answer = Described.DescribeShareGroupOffsetsResponsePartition(
             partition_index=index, start_offset=NOT_BEGUN, leader_epoch=LEADER_EPOCH
         )
         share = self._partitions.get(ShareKey(group_id, topic_id, index))
@@ -91,13 +95,13 @@ class ShareOffsetHandlers:
         topics: dict[bytes, TopicState] = {}
         starts: dict[ShareKey, int] = {}
         answer = response()
-        cells: dict[ShareKey, Any] = {}
+        cells: dict[ShareKey, Cell] = {}
         for asked in request.topics:
             topic = self._core.cluster.topics.get(asked.topic_name)
             out = response.AlterShareGroupOffsetsResponseTopic(topic_name=asked.topic_name)
             answer.responses.append(out)
             for each in asked.partitions:
-                cell = response.AlterShareGroupOffsetsResponsePartition(partition_index=each.partition_index)
+                cell = Cell(partition_index=each.partition_index)
                 out.partitions.append(cell)
                 if not context.may(Operation.READ, Resource.TOPIC, asked.topic_name):
                     _fail(cell, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -119,7 +123,7 @@ class ShareOffsetHandlers:
         return reply
 
     def _begin_at(
-        self, starts: dict[ShareKey, int], cells: dict[ShareKey, Any], error: ErrorCode, answer: Any, reply: Reply
+        self, starts: dict[ShareKey, int], cells: dict[ShareKey, Cell], error: ErrorCode, answer: Altered, reply: Reply
     ) -> None:
         if error:
             for cell in cells.values():
@@ -167,7 +171,7 @@ class ShareOffsetHandlers:
                 gone.append(topic.topic_id)
         return self._deleted(group, gone, answer) if gone else answer
 
-    def _deleted(self, group: ShareGroup, topic_ids: list[bytes], answer: Any) -> Reply:
+    def _deleted(self, group: ShareGroup, topic_ids: list[bytes], answer: messages.DeleteShareGroupOffsetsResponse) -> Reply:
         """Remove the state first: what is listed as having state may have none, but not the other way round."""
         reply, wanted = Reply(), frozenset(topic_ids)
 
@@ -192,5 +196,5 @@ def _refused(response: type[Response], error: ErrorCode) -> Response:
     return response(error_code=error, error_message=error.text)
 
 
-def _fail(cell: Any, error: ErrorCode, text: str | None = None) -> None:
+def _fail(cell: Refusable, error: ErrorCode, text: str | None = None) -> None:
     cell.error_code, cell.error_message = error, text or error.text

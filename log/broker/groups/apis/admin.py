@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from logflume.log.broker.access import CLUSTER_NAME, Operation, Resource
 from logflume.log.broker.groups.classic.group import ClassicGroup, GroupState
@@ -137,7 +136,7 @@ def operations_on(context: RequestContext, group_id: str, *, is_wanted: bool) ->
     return context.operations_on(Resource.GROUP, group_id) if is_wanted else NOT_ASKED
 
 
-def _describe(group: ClassicGroup, operations: int) -> Any:
+def _describe(group: ClassicGroup, operations: int) -> messages.DescribeGroupsResponse.DescribedGroup:
     """Describe a group; only a stable one tells metadata and assignments."""
     is_stable = group.state is GroupState.STABLE
     member = messages.DescribeGroupsResponse.DescribedGroupMember

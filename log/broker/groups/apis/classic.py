@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from logflume.log.broker.access import Operation, Resource
 from logflume.log.broker.groups.classic.membership import JoinRequest, JoinResult, SyncRequest, SyncResult
 from logflume.log.broker.groups.coordinator import GroupCoordinator
@@ -110,7 +108,9 @@ def _sync_response(result: SyncResult) -> messages.SyncGroupResponse:
     )
 
 
-def _leave_response(leaving: list[tuple[str, str | None]], errors: list[ErrorCode], *, is_batched: bool) -> Any:
+def _leave_response(
+    leaving: list[tuple[str, str | None]], errors: list[ErrorCode], *, is_batched: bool
+) -> messages.LeaveGroupResponse:
     if not is_batched:
         return messages.LeaveGroupResponse(error_code=errors[0])
     if ErrorCode.INVALID_GROUP_ID in errors:

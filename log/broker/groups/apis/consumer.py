@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, repeat
-from typing import Any
 
 from logflume.log.broker.access import UNRESTRICTED, Operation, Resource, Rights
 from logflume.log.broker.groups.consumer.group import ConsumerGroup, ConsumerMember, may_see_all
@@ -80,7 +79,7 @@ class ConsumerHandlers:
             topics.update(member.metadata.topics)
         return {name for name in topics if name is not None}
 
-    def _describe(self, group: ConsumerGroup, operations: int) -> Any:
+    def _describe(self, group: ConsumerGroup, operations: int) -> messages.ConsumerGroupDescribeResponse.DescribedGroup:
         return messages.ConsumerGroupDescribeResponse.DescribedGroup(
             error_code=ErrorCode.NONE,
             group_id=group.group_id,
@@ -92,7 +91,7 @@ class ConsumerHandlers:
             authorized_operations=operations,
         )
 
-    def _describe_member(self, group: ConsumerGroup, member: ConsumerMember) -> Any:
+    def _describe_member(self, group: ConsumerGroup, member: ConsumerMember) -> messages.ConsumerGroupDescribeResponse.Member:
         return messages.ConsumerGroupDescribeResponse.Member(
             member_id=member.member_id,
             instance_id=member.metadata.instance_id,
@@ -107,7 +106,7 @@ class ConsumerHandlers:
             member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
         )
 
-    def _assignment(self, partitions: Iterable[Partition]) -> Any:
+    def _assignment(self, partitions: Iterable[Partition]) -> messages.ConsumerGroupDescribeResponse.Assignment:
         response = messages.ConsumerGroupDescribeResponse
         topics = [
             response.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=indexes)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from logflume.log.broker.access import Operation, Resource
 from logflume.log.broker.requests import RequestContext
-from logflume.log.protocol import messages
+from logflume.log.protocol import MessageBase, messages
 from logflume.log.protocol.errors import ErrorCode
 
 from .admin import operations_on
@@ -29,7 +29,7 @@ def described_groups(
     response: type[_Response],
     find: Callable[[str], _Group | None],
     topics_of: Callable[[_Group], Iterable[str]],
-    describe: Callable[[_Group, int], Any],
+    describe: Callable[[_Group, int], MessageBase],
     *,
     kind: str,
 ) -> _Response:

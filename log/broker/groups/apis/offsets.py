@@ -5,8 +5,8 @@ From version 10 on OffsetCommit and OffsetFetch name topics by id.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from logflume.log.broker.access import Operation, Resource
 from logflume.log.broker.groups.coordinator import GroupCoordinator
@@ -17,7 +17,7 @@ from logflume.log.broker.replies import Reply
 from logflume.log.broker.requests import RequestContext
 from logflume.log.broker.turns.slices import Steps, at_once
 from logflume.log.internal_topics import OFFSETS_TOPIC
-from logflume.log.protocol import messages
+from logflume.log.protocol import MessageBase, messages
 from logflume.log.protocol.errors import ErrorCode
 
 FIRST_TOPIC_ID_VERSION = 10
@@ -29,6 +29,25 @@ FETCHED_AT_A_TIME = 2_000
 """Offsets told in one slice of the loop's time."""
 
 Errors = Mapping[TopicPartition, ErrorCode]
+FetchTopic = messages.OffsetFetchRequest.OffsetFetchRequestTopic | messages.OffsetFetchRequest.OffsetFetchRequestTopics
+CommittedTopic = (
+    messages.OffsetCommitRequest.OffsetCommitRequestTopic | messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+)
+Fetched = TypeVar(
+    "Fetched",
+    messages.OffsetFetchResponse.OffsetFetchResponsePartition,
+    messages.OffsetFetchResponse.OffsetFetchResponsePartitions,
+)
+Answered = TypeVar(
+    "Answered",
+    messages.OffsetCommitResponse.OffsetCommitResponsePartition,
+    messages.TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition,
+    messages.OffsetDeleteResponse.OffsetDeleteResponsePartition,
+)
+
+
+class _HasIndex(Protocol):
+    partition_index: int
 
 
 class OffsetHandlers:
@@ -124,7 +143,7 @@ class OffsetHandlers:
             is_long = self._is_long(request.group_id, request.topics)
         return steps if is_long else at_once(steps)
 
-    def _is_long(self, group_id: str, topics: list[Any] | None) -> bool:
+    def _is_long(self, group_id: str, topics: Sequence[FetchTopic] | None) -> bool:
         if topics is None:
             return len(self._coordinator.committed_offsets(group_id)) > FETCHED_AT_A_TIME
         return sum(len(topic.partition_indexes) for topic in topics) > FETCHED_AT_A_TIME
@@ -150,7 +169,14 @@ class OffsetHandlers:
             topics = yield from self._fetch(context, request.group_id, wanted, request.require_stable, partition)
         return response(error_code=error, topics=[topic(name=name, partitions=partitions) for name, partitions in topics])
 
-    def _fetch_group(self, context: RequestContext, group: Any, require_stable: bool, *, by_id: bool) -> Steps:
+    def _fetch_group(
+        self,
+        context: RequestContext,
+        group: messages.OffsetFetchRequest.OffsetFetchRequestGroup,
+        require_stable: bool,
+        *,
+        by_id: bool,
+    ) -> Steps:
         response = messages.OffsetFetchResponse
         topic, partition = response.OffsetFetchResponseTopics, response.OffsetFetchResponsePartitions
         refusal = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -159,7 +185,7 @@ class OffsetHandlers:
         if refusal:
             return response.OffsetFetchResponseGroup(group_id=group.group_id, error_code=refusal)
         wanted = None
-        unknown: list[Any] = []
+        unknown: list[messages.OffsetFetchResponse.OffsetFetchResponseTopics] = []
         if group.topics is not None:
             wanted = []
             for t in group.topics:
@@ -184,8 +210,8 @@ class OffsetHandlers:
         group_id: str,
         wanted: list[tuple[str, list[int]]] | None,
         require_stable: bool,
-        partition: Any,
-    ) -> Generator[None, None, list[tuple[str, list[Any]]]]:
+        partition: type[Fetched],
+    ) -> Generator[None, None, list[tuple[str, list[Fetched]]]]:
         """Return per topic what is committed for the wanted partitions; None wants all that have an offset.
 
         Of topics that who asks may not describe nothing is told.
@@ -200,7 +226,7 @@ class OffsetHandlers:
         found = []
         left = FETCHED_AT_A_TIME
         for name, indexes in wanted:
-            answers: list[Any] = []
+            answers: list[Fetched] = []
             found.append((name, answers))
             may_describe = context.may(Operation.DESCRIBE, Resource.TOPIC, name)
             for index in indexes:
@@ -260,13 +286,13 @@ def _refuse_offsets(
     return ({p: offset for p, offset in offsets.items() if p not in refused} if refused else offsets), refused
 
 
-def _mapped(reply: Reply, respond: Callable[[Any], Any]) -> Reply:
+def _mapped(reply: Reply, respond: Callable[[Any], MessageBase]) -> Reply:
     mapped = Reply()
     reply.then(lambda value: mapped.set(respond(value)))
     return mapped
 
 
-def _new_offsets(topics: Iterable[tuple[str | None, Any]]) -> dict[TopicPartition, NewOffset]:
+def _new_offsets(topics: Iterable[tuple[str | None, CommittedTopic]]) -> dict[TopicPartition, NewOffset]:
     """Collect the offsets of the topics that exist."""
     return {
         (name, p.partition_index): NewOffset(p.committed_offset, p.committed_leader_epoch, p.committed_metadata or "")
@@ -276,7 +302,7 @@ def _new_offsets(topics: Iterable[tuple[str | None, Any]]) -> dict[TopicPartitio
     }
 
 
-def _partition_errors(name: str | None, partitions: Iterable[Any], errors: Errors, make: Any) -> list[Any]:
+def _partition_errors(name: str | None, partitions: Iterable[_HasIndex], errors: Errors, make: type[Answered]) -> list[Answered]:
     return [
         make(
             partition_index=p.partition_index,
@@ -286,7 +312,7 @@ def _partition_errors(name: str | None, partitions: Iterable[Any], errors: Error
     ]
 
 
-def _fetched(make: Any, partition: TopicPartition, committed: Offsets, unstable: set[TopicPartition]) -> Any:
+def _fetched(make: type[Fetched], partition: TopicPartition, committed: Offsets, unstable: set[TopicPartition]) -> Fetched:
     if partition in unstable:
         return _no_offset(make, partition[1], ErrorCode.UNSTABLE_OFFSET_COMMIT)
     offset = committed.get(partition)
@@ -301,5 +327,5 @@ def _fetched(make: Any, partition: TopicPartition, committed: Offsets, unstable:
     )
 
 
-def _no_offset(make: Any, index: int, error: ErrorCode) -> Any:
+def _no_offset(make: type[Fetched], index: int, error: ErrorCode) -> Fetched:
     return make(partition_index=index, committed_offset=NO_OFFSET, committed_leader_epoch=-1, metadata="", error_code=error)

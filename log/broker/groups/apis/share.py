@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from logflume.log.broker.access import Operation, Resource
 from logflume.log.broker.groups.epoch_records import by_topic
 from logflume.log.broker.groups.heartbeats import heartbeat_response
@@ -55,7 +53,7 @@ class ShareGroupHandlers:
             context, request, messages.ShareGroupDescribeResponse, self._groups.get, _topics_of, self._describe, kind="share"
         )
 
-    def _describe(self, group: ShareGroup, operations: int) -> Any:
+    def _describe(self, group: ShareGroup, operations: int) -> messages.ShareGroupDescribeResponse.DescribedGroup:
         return messages.ShareGroupDescribeResponse.DescribedGroup(
             group_id=group.group_id,
             group_state=group.state,
@@ -66,7 +64,7 @@ class ShareGroupHandlers:
             authorized_operations=operations,
         )
 
-    def _describe_member(self, member: ShareMember) -> Any:
+    def _describe_member(self, member: ShareMember) -> messages.ShareGroupDescribeResponse.Member:
         response = messages.ShareGroupDescribeResponse
         topics = [
             response.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=indexes)

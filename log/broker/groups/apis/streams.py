@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from logflume.log.broker.access import CLUSTER_NAME, Operation, Resource
 from logflume.log.broker.groups.heartbeats import answer_heartbeat
@@ -12,7 +12,7 @@ from logflume.log.broker.groups.streams.assignor import NO_TASKS, Tasks
 from logflume.log.broker.groups.streams.configured import Configured
 from logflume.log.broker.groups.streams.group import StreamsGroup, StreamsMember
 from logflume.log.broker.groups.streams.groups import MayCreate, StreamsHeartbeat, StreamsResult
-from logflume.log.broker.groups.streams.records import by_subtopology, tasks_of
+from logflume.log.broker.groups.streams.records import by_subtopology, task_ids, tasks_of
 from logflume.log.broker.groups.streams.topology import InternalTopic, Subtopology, Topology, read_topology
 from logflume.log.broker.ports import GroupSettings, Topics
 from logflume.log.broker.replies import Reply
@@ -79,7 +79,7 @@ class StreamsHandlers:
             said=sum(len(ids.partitions) for tasks in (request.active_tasks, request.standby_tasks) for ids in tasks or ()),
         )
 
-    def _response(self, group_id: str, result: StreamsResult) -> Any:
+    def _response(self, group_id: str, result: StreamsResult) -> messages.StreamsGroupHeartbeatResponse:
         if result.error:
             return _refusal(result.error, result.message)
         response = messages.StreamsGroupHeartbeatResponse
@@ -91,8 +91,8 @@ class StreamsHandlers:
             status=[response.Status(status_code=status, status_detail=text) for status, text in result.status],
         )
         if result.tasks is not None:
-            answer.active_tasks = _task_ids(response, result.tasks.active)
-            answer.standby_tasks = _task_ids(response, result.tasks.standby)
+            answer.active_tasks = task_ids(response.TaskIds, result.tasks.active)
+            answer.standby_tasks = task_ids(response.TaskIds, result.tasks.standby)
             answer.warmup_tasks = []
         if result.endpoints is not None:
             group = self._coordinator.streams_group(group_id)
@@ -107,7 +107,9 @@ class StreamsHandlers:
             ]
         return answer
 
-    def _partitions(self, configured: Configured | None, tasks: Iterable[tuple[str, int]]) -> list[Any]:
+    def _partitions(
+        self, configured: Configured | None, tasks: Iterable[tuple[str, int]]
+    ) -> list[messages.StreamsGroupHeartbeatResponse.TopicPartition]:
         """Return the partitions that tasks read, by topic."""
         partition = messages.StreamsGroupHeartbeatResponse.TopicPartition
         if configured is None:
@@ -182,11 +184,7 @@ def _refusal(error: ErrorCode, text: str | None) -> messages.StreamsGroupHeartbe
     return messages.StreamsGroupHeartbeatResponse(error_code=error, error_message=text, status=[])
 
 
-def _task_ids(owner: Any, tasks: Iterable[tuple[str, int]]) -> list[Any]:
-    return [owner.TaskIds(subtopology_id=each, partitions=indexes) for each, indexes in by_subtopology(tasks).items()]
-
-
-def _describe(group: StreamsGroup, operations: int) -> Any:
+def _describe(group: StreamsGroup, operations: int) -> messages.StreamsGroupDescribeResponse.DescribedGroup:
     described = messages.StreamsGroupDescribeResponse.DescribedGroup
     topology = None
     if group.topology is not None:
@@ -206,11 +204,13 @@ def _describe(group: StreamsGroup, operations: int) -> Any:
     )
 
 
-def _describe_subtopology(subtopology: Subtopology, configured: Configured | None) -> Any:
+def _describe_subtopology(
+    subtopology: Subtopology, configured: Configured | None
+) -> messages.StreamsGroupDescribeResponse.Subtopology:
     response = messages.StreamsGroupDescribeResponse
     tasks = configured.task_counts.get(subtopology.subtopology_id, 0) if configured else 0
 
-    def infos(topics: tuple[InternalTopic, ...]) -> list[Any]:
+    def infos(topics: tuple[InternalTopic, ...]) -> list[messages.StreamsGroupDescribeResponse.TopicInfo]:
         return [
             response.TopicInfo(
                 name=topic.name,
@@ -230,12 +230,12 @@ def _describe_subtopology(subtopology: Subtopology, configured: Configured | Non
     )
 
 
-def _describe_member(group: StreamsGroup, member: StreamsMember) -> Any:
+def _describe_member(group: StreamsGroup, member: StreamsMember) -> messages.StreamsGroupDescribeResponse.Member:
     response = messages.StreamsGroupDescribeResponse
     metadata = member.metadata
 
-    def assignment(tasks: Tasks) -> Any:
-        active, standby = _task_ids(response, tasks.active), _task_ids(response, tasks.standby)
+    def assignment(tasks: Tasks) -> messages.StreamsGroupDescribeResponse.Assignment:
+        active, standby = task_ids(response.TaskIds, tasks.active), task_ids(response.TaskIds, tasks.standby)
         return response.Assignment(active_tasks=active, standby_tasks=standby)
 
     return response.Member(

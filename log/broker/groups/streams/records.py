@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, repeat
-from typing import Any
+from typing import Protocol, TypeVar
 
 from logflume.log.broker.groups.epoch_records import VALUE_VERSION, GroupKind, Role, TargetEpochValue, value_reader
-from logflume.log.protocol import codec, messages
+from logflume.log.protocol import MessageBase, codec, messages
 
 from .assignor import Task, Tasks
 from .topology import Topology, read_topology, write_topology
@@ -72,7 +72,7 @@ def encode_streams_value(value: StreamsValue) -> bytes:
     return struct.pack(">h", VALUE_VERSION) + body
 
 
-def _message(value: StreamsValue) -> Any:
+def _message(value: StreamsValue) -> MessageBase:
     if isinstance(value, StreamsGroupValue):
         group = messages.StreamsGroupMetadataValue
         return group(
@@ -89,7 +89,7 @@ def _message(value: StreamsValue) -> Any:
         )
     if isinstance(value, Tasks):
         target = messages.StreamsGroupTargetAssignmentMemberValue
-        return target(active_tasks=_task_ids(target, value.active), standby_tasks=_task_ids(target, value.standby))
+        return target(active_tasks=task_ids(target.TaskIds, value.active), standby_tasks=task_ids(target.TaskIds, value.standby))
     assert isinstance(value, StreamsCurrentValue)
     current = messages.StreamsGroupCurrentMemberAssignmentValue
     return current(
@@ -97,13 +97,13 @@ def _message(value: StreamsValue) -> Any:
         previous_member_epoch=value.previous_epoch,
         state=value.state,
         active_tasks=_held_ids(value.assigned.active, value),
-        standby_tasks=_task_ids(current, value.assigned.standby),
+        standby_tasks=task_ids(current.TaskIds, value.assigned.standby),
         active_tasks_pending_revocation=_held_ids(value.revoking.active, value),
-        standby_tasks_pending_revocation=_task_ids(current, value.revoking.standby),
+        standby_tasks_pending_revocation=task_ids(current.TaskIds, value.revoking.standby),
     )
 
 
-def _member_message(value: StreamsMemberValue) -> Any:
+def _member_message(value: StreamsMemberValue) -> messages.StreamsGroupMemberMetadataValue:
     member = messages.StreamsGroupMemberMetadataValue
     endpoint = None if value.endpoint is None else member.Endpoint(host=value.endpoint[0], port=value.endpoint[1])
     return member(
@@ -127,15 +127,28 @@ def by_subtopology(tasks: Iterable[Task]) -> dict[str, list[int]]:
     return {subtopology_id: sorted(grouped[subtopology_id]) for subtopology_id in sorted(grouped)}
 
 
-def _task_ids(owner: Any, tasks: Iterable[Task]) -> list[Any]:
-    return [owner.TaskIds(subtopology_id=each, partitions=indexes) for each, indexes in by_subtopology(tasks).items()]
+class HasTasks(Protocol):
+    """The tasks of one sub-topology in a message."""
+
+    subtopology_id: str
+    partitions: list[int]
 
 
-def _held_ids(tasks: Iterable[Task], value: StreamsCurrentValue) -> list[Any]:
+TaskIds = TypeVar("TaskIds", bound=HasTasks)
+
+
+def task_ids(make: Callable[..., TaskIds], tasks: Iterable[Task]) -> list[TaskIds]:
+    """Return the tasks as a message has them, made by the class of its `TaskIds`."""
+    return [make(subtopology_id=each, partitions=indexes) for each, indexes in by_subtopology(tasks).items()]
+
+
+def _held_ids(
+    tasks: Iterable[Task], value: StreamsCurrentValue
+) -> list[messages.StreamsGroupCurrentMemberAssignmentValue.TaskIds]:
     """Return tasks with the epochs at which the member got them."""
-    task_ids = messages.StreamsGroupCurrentMemberAssignmentValue.TaskIds
+    held = messages.StreamsGroupCurrentMemberAssignmentValue.TaskIds
     return [
-        task_ids(
+        held(
             subtopology_id=each,
             partitions=indexes,
             assignment_epochs=list(map(value.epochs.get, zip(repeat(each), indexes), repeat(value.epoch))),
@@ -160,7 +173,7 @@ def decode_streams_value(role: Role, data: bytes) -> StreamsValue:
     return _read_member(body) if role is Role.MEMBER else _read_current(body)
 
 
-def _read_member(body: Any) -> StreamsMemberValue:
+def _read_member(body: messages.StreamsGroupMemberMetadataValue) -> StreamsMemberValue:
     endpoint = body.user_endpoint
     return StreamsMemberValue(
         rack_id=body.rack_id,
@@ -174,7 +187,7 @@ def _read_member(body: Any) -> StreamsMemberValue:
     )
 
 
-def _read_current(body: Any) -> StreamsCurrentValue:
+def _read_current(body: messages.StreamsGroupCurrentMemberAssignmentValue) -> StreamsCurrentValue:
     epochs: dict[Task, int] = {}
     for ids in (*body.active_tasks, *body.active_tasks_pending_revocation):
         told = ids.assignment_epochs or []
@@ -190,6 +203,6 @@ def _read_current(body: Any) -> StreamsCurrentValue:
     )
 
 
-def tasks_of(task_ids: Iterable[Any]) -> frozenset[Task]:
+def tasks_of(ids_by_subtopology: Iterable[HasTasks]) -> frozenset[Task]:
     """Return the tasks of a message's list of sub-topologies with partitions."""
-    return frozenset(chain.from_iterable(zip(repeat(ids.subtopology_id), ids.partitions) for ids in task_ids))
+    return frozenset(chain.from_iterable(zip(repeat(ids.subtopology_id), ids.partitions) for ids in ids_by_subtopology))

@@ -6,8 +6,8 @@ is checked here, and their size.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from logflume.log.broker.groups.refused import Refused
 from logflume.log.protocol import codec, messages
@@ -74,7 +74,7 @@ class Topology:
         return next((each.subtopology_id for each in self.subtopologies if topic in each.inputs), None)
 
 
-def read_topology(message: Any) -> Topology:
+def read_topology(message: messages.StreamsGroupHeartbeatRequest.Topology | messages.StreamsGroupTopologyValue) -> Topology:
     """Read a topology from a heartbeat or a record (their fields have the same names)."""
     subtopologies = [
         Subtopology(
@@ -93,7 +93,9 @@ def read_topology(message: Any) -> Topology:
     return Topology(message.epoch, tuple(sorted(subtopologies, key=lambda each: each.subtopology_id)))
 
 
-def _internal_topics(topics: Any) -> tuple[InternalTopic, ...]:
+def _internal_topics(
+    topics: Iterable[messages.StreamsGroupHeartbeatRequest.TopicInfo | messages.StreamsGroupTopologyValue.TopicInfo],
+) -> tuple[InternalTopic, ...]:
     return tuple(
         InternalTopic(each.name, each.partitions, each.replication_factor, tuple((c.key, c.value) for c in each.topic_configs))
         for each in topics
@@ -131,7 +133,7 @@ def write_topology(topology: Topology) -> bytes:
     """Return the body of its record."""
     value = messages.StreamsGroupTopologyValue
 
-    def infos(topics: tuple[InternalTopic, ...]) -> list[Any]:
+    def infos(topics: tuple[InternalTopic, ...]) -> list[messages.StreamsGroupTopologyValue.TopicInfo]:
         return [
             value.TopicInfo(
                 name=topic.name,

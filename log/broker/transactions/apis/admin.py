@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from logflume.log.broker.access import Operation, Resource
 from logflume.log.broker.patterns import PatternError, compile_pattern
 from logflume.log.broker.ports import Clock, TxnPartitions
@@ -39,7 +37,7 @@ class TransactionAdminHandlers:
         except PatternError:
             return response(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
         producer_ids = set(request.producer_id_filters)
-        found: list[Any] = []
+        found: list[messages.ListTransactionsResponse.TransactionState] = []
         for number, txn in enumerate(list(self._coordinator.transactions()), start=1):
             if (
                 (not states or txn.state.label in states)
@@ -72,7 +70,7 @@ class TransactionAdminHandlers:
             transaction_states=[self._describe(context, transactional_id) for transactional_id in request.transactional_ids]
         )
 
-    def _describe(self, context: RequestContext, transactional_id: str) -> Any:
+    def _describe(self, context: RequestContext, transactional_id: str) -> messages.DescribeTransactionsResponse.TransactionState:
         response = messages.DescribeTransactionsResponse
         if not context.may(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id):
             error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -131,7 +129,7 @@ class TransactionAdminHandlers:
                         yield None
         return response
 
-    def _write(self, marker: Any, topic: str, partition: int) -> Reply:
+    def _write(self, marker: messages.WriteTxnMarkersRequest.WritableTxnMarker, topic: str, partition: int) -> Reply:
         return self._partitions.write_marker(
             topic,
             partition,

@@ -5,9 +5,9 @@ Clients of before 2.7 know a fenced producer as INVALID_PRODUCER_EPOCH, newer on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from logflume.log.broker.access import CLUSTER_NAME, Operation, Resource
 from logflume.log.broker.partitioner import partition_of
@@ -31,6 +31,7 @@ PARTITIONS_AT_A_TIME = 1_000
 
 ErrorOf = Callable[[str, int], ErrorCode]
 """Returns the error of a topic's partition."""
+Topics = Iterable[messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic]
 Adding = Generator[Reply | None, None, ErrorOf]
 
 
@@ -92,7 +93,7 @@ class ProducerHandlers:
             results.append(response.AddPartitionsToTxnResult(transactional_id=txn.transactional_id, topic_results=topics))
         return response(results_by_transaction=results)
 
-    def _add_authorized(self, context: RequestContext, producer: _Producer, topics: Any) -> Adding:
+    def _add_authorized(self, context: RequestContext, producer: _Producer, topics: Topics) -> Adding:
         """As `_add`, for a client: nothing is added if it may not use the transactional id or not write to one of the topics."""
         if not _may_write(context, producer.transactional_id):
             return lambda topic, index: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -102,7 +103,7 @@ class ProducerHandlers:
             return lambda topic, index: failed if topic in refused else skipped
         return (yield from self._add(producer, topics))
 
-    def _add(self, producer: _Producer, topics: Any) -> Adding:
+    def _add(self, producer: _Producer, topics: Topics) -> Adding:
         """Add all partitions or none; returns what gives the error of each."""
         partitions: set[TopicPartition] = set()
         missing: set[TopicPartition] = set()
@@ -167,7 +168,9 @@ def _may_write(context: RequestContext, transactional_id: str | None) -> bool:
     return context.may(Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id or "")
 
 
-def _topic_results(topics: Any, error: ErrorOf, version: int) -> Generator[None, None, list[Any]]:
+def _topic_results(
+    topics: Topics, error: ErrorOf, version: int
+) -> Generator[None, None, list[messages.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult]]:
     response = messages.AddPartitionsToTxnResponse
     results, left = [], PARTITIONS_AT_A_TIME
     for topic in topics:
