@@ -300,6 +300,10 @@ class Admin(Protocol):
         """All configs of a topic, defaults included. Takes the right to describe configs, as `changed_topic_configs` does."""
         ...
 
+    def broker_configs(self) -> dict[str, str]:
+        """All configs of the broker that leads the cluster; takes the right to describe the cluster's configs."""
+        ...
+
     def changed_topic_configs(self, name: str) -> dict[str, str]:
         """The configs of a topic that were set for it."""
         ...

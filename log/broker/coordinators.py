@@ -14,7 +14,7 @@ from .apis.metadata import address
 from .apis.topic_changes import make_own
 from .core import Core
 from .groups import GroupConfig, GroupCoordinator
-from .journal import DataPartitions, TopicJournal
+from .journal import DataPartitions, TopicJournal, open_in
 from .ports import NewTopic
 from .replies import Reply
 from .requests import Handler, RequestContext
@@ -64,6 +64,7 @@ class Coordinators:
         )
         # After the groups: what it finishes reaches their offsets.
         self.transactions.load()
+        core.mended_listeners.append(lambda log: self.transactions.on_partition_back(open_in(log)))
         self.share = ShareService(core, topics, settings, self.groups.share, share_partitions)
 
     def handlers(self) -> Mapping[str, Handler]:

@@ -140,6 +140,8 @@ class Core:
         self.quotas = make_quotas(config, self.cluster, clock)
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.topic_listeners: list[Callable[[Collection[str]], None]] = []
+        self.mended_listeners: list[Callable[[PartitionLog], None]] = []
+        """Told of logs that can be read again, or for the first time since the start."""
         """Called with the names of topics that were deleted."""
         self.busy_topics: set[str] = set()
         """Names of topics that are being created, extended or deleted (`apis/topic_changes.py`)."""
@@ -458,6 +460,8 @@ class Core:
         self.take_in(topic, key[1], [outcome])
         self._apply_configs(topic)
         _log.warning("%s-%d can be used again", *key)
+        for listener in self.mended_listeners:
+            listener(outcome)
         self.partitions[key].wake()
 
     def _apply_configs(self, topic: Topic) -> None:

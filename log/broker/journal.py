@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from logflume.log.batch import check_crc, decode_records, encode_batch, parse_marker
 from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode
+from logflume.log.storage import PartitionLog
 
 from .apis.topic_changes import make_own
 from .core import LEADER_EPOCH, Core
-from .ports import JournalRecord, ReplayedBatch
+from .ports import JournalRecord, OpenInPartition, ReplayedBatch
 from .replies import Reply
 from .turns.slices import Steps
 
@@ -145,6 +146,7 @@ class DataPartitions:
         coordinator_epoch: int,
         *,
         is_commit: bool,
+        is_bumped: bool = False,
     ) -> Reply:
         """Append a control batch; see `TxnPartitions`. A partition that is gone needs no marker: UNKNOWN_TOPIC_OR_PARTITION.
 
@@ -155,6 +157,10 @@ class DataPartitions:
         if found is None:
             is_coming = topic in self._core.busy_topics
             reply.set(int(ErrorCode.KAFKA_STORAGE_ERROR if is_coming else self._core.missing(topic, partition)))
+            return reply
+        state = found.log.producer(producer_id) if is_bumped else None
+        if state and state.txn_first_offset >= 0 and state.epoch >= producer_epoch:
+            reply.set(0)
             return reply
         try:
             found.log.append_marker(
@@ -177,6 +183,25 @@ class DataPartitions:
 
         self._core.flush(found, done)
         return reply
+
+    def producer_epoch(self, topic: str, partition: int, producer_id: int) -> int | None:
+        found = self._core.partition(topic, partition)
+        if found is None or found.log.has_failed:
+            return None if self._core.has_partition(topic, partition) else -1
+        state = found.log.producer(producer_id)
+        return state.epoch if state else -1
+
+    def open_transactions(self) -> Iterator[OpenInPartition]:
+        for partition in list(self._core.partitions.values()):
+            yield from open_in(partition.log)
+
+
+def open_in(log: PartitionLog) -> Iterator[OpenInPartition]:
+    """Yield the producers with an open transaction in a partition."""
+    for producer_id in log.open_transactions():
+        state = log.producer(producer_id)
+        assert state is not None, "who has a transaction is known"
+        yield OpenInPartition(log.topic, log.partition, producer_id, state.epoch)
 
 
 def _code(error: LogflumeError) -> int:

@@ -203,9 +203,32 @@ class TxnPartitions(Protocol):
         coordinator_epoch: int,
         *,
         is_commit: bool,
+        is_bumped: bool = False,
     ) -> Reply:
-        """Append a control batch; the reply is set to error code 0 once it is on disk."""
+        """Append a control batch; the reply is set to error code 0 once it is on disk.
+
+        `is_bumped`: its epoch is newer than that of all data which it ends, so that data of this epoch belongs to the
+        transaction behind it: there the marker is already.
+        """
         ...
+
+    def producer_epoch(self, topic: str, partition: int, producer_id: int) -> int | None:
+        """Return the latest epoch that the partition has of a producer, -1 for none, None while it cannot be read."""
+        ...
+
+    def open_transactions(self) -> Iterable[OpenInPartition]:
+        """Return what is open in all partitions that can be read."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OpenInPartition:
+    """A producer with records in a partition of which no marker says what becomes of them."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
 
 
 class Topics(Protocol):
@@ -273,9 +296,18 @@ class TxnAdmission(Protocol):
 
     def admit(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, *, can_add: bool
-    ) -> ErrorCode | Reply:
-        """Return an ErrorCode, or a Reply of one when the partition has to be added to the transaction first.
-
-        A caller that gets NONE must append before it gives up control, so that the end of the transaction cannot slip between.
-        """
+    ) -> Admission:
+        """Who may append must do so before giving up control, so that the end of the transaction cannot slip between."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Whether a producer may write to a partition in its transaction, now or (`is_first_added`) once it was added to it.
+
+    `added`, a Reply of an ErrorCode, is there while that is on its way; who has appended answers when both are on disk.
+    """
+
+    error: ErrorCode = ErrorCode.NONE
+    added: Reply | None = None
+    is_first_added: bool = False

@@ -19,7 +19,7 @@ from .subscription import decode_assignment
 T = TypeVar("T")
 
 TIMEOUT_S = 60.0
-_TOPIC_RESOURCE = 2
+_TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4
 _SET, _DELETE = 0, 1
 _DYNAMIC_TOPIC_CONFIG = 1
 _VISIBLE_TIMEOUT_S = 15.0
@@ -96,6 +96,17 @@ class Admin:
     def topic_configs(self, name: str) -> dict[str, str]:
         """Return all configs of a topic, defaults included. Raises UnknownName."""
         configs = self._run(self._describe_configs([name]))[name]
+        return {config.name: config.value for config in configs if config.value is not None}
+
+    def broker_configs(self) -> dict[str, str]:
+        """Return the configs of the controller, defaults included; takes the right to describe the cluster's configs."""
+
+        async def ask() -> dict[str, list[Any]]:
+            await self._cluster.refresh([])
+            node = self._cluster.controller
+            return await self._describe_configs([str(node)], kind=_BROKER_RESOURCE, node=node)
+
+        (configs,) = self._run(ask()).values()
         return {config.name: config.value for config in configs if config.value is not None}
 
     def changed_topic_configs(self, name: str) -> dict[str, str]:
@@ -298,14 +309,16 @@ class Admin:
             await self._cluster.refresh(names)  # all together; those that are not told well are asked for again
         return {name: _description(await self._cluster.topic(name)) for name in names}
 
-    async def _describe_configs(self, names: list[str]) -> dict[str, list[Any]]:
+    async def _describe_configs(
+        self, names: list[str], *, kind: int = _TOPIC_RESOURCE, node: int | None = None
+    ) -> dict[str, list[Any]]:
         resource_class = messages.DescribeConfigsRequest.DescribeConfigsResource
         request = messages.DescribeConfigsRequest(
-            resources=[resource_class(resource_type=_TOPIC_RESOURCE, resource_name=n, configuration_keys=None) for n in names]
+            resources=[resource_class(resource_type=kind, resource_name=n, configuration_keys=None) for n in names]
         )
         if not names:
             return {}
-        response = await self._cluster.channel.request(request)
+        response = await self._cluster.channel.request(request, node=node)
         for result in response.results:
             if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 await self._cluster.refresh(None)

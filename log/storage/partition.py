@@ -100,6 +100,8 @@ class PartitionLog:
         self._bases = [segment.base_offset for segment in segments]
         self._active = segments[-1]
         self._producers = producers
+        self._ended: list[tuple[int, int]] = []
+        """Markers that are not durable: their offsets, and the first ones of what they end."""
         self._epochs = epochs
         self._log_start_offset = log_start_offset
         self._files = StateFiles(disk, directory, checkpoint, dense_offset=dense_offset)
@@ -144,8 +146,10 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """End of what read_committed readers may see: first offset of the earliest open transaction, else `durable_offset`."""
-        return min(self._producers.first_unstable_offset(self._durable_offset), self._durable_offset)
+        """End of what read_committed readers may see: first offset of the earliest transaction that is open on disk, else
+        `durable_offset`."""
+        first_unstable = min((first for _, first in self._ended), default=self._durable_offset)
+        return min(self._producers.first_unstable_offset(self._durable_offset), first_unstable, self._durable_offset)
 
     @property
     def size_bytes(self) -> int:
@@ -160,6 +164,10 @@ class PartitionLog:
     def open_transactions(self) -> dict[int, int]:
         """Return producer id -> first offset of each open transaction."""
         return dict(self._producers.open_transactions)
+
+    def producer(self, producer_id: int) -> ProducerState | None:
+        """Return what is remembered of a producer id; not to be changed."""
+        return self._producers.states.get(producer_id)
 
     def producers(self) -> dict[int, ProducerState]:
         """Return what is remembered of each producer id; not to be changed."""
@@ -220,6 +228,9 @@ class PartitionLog:
         header, buffers = self._stamped(data, header, leader_epoch, now_ms)
         self._write(header, buffers)
         if marker is not None:
+            first_offset = self._producers.open_transactions.get(header.producer_id)
+            if first_offset is not None and header.last_offset >= self._durable_offset:
+                self._ended.append((header.last_offset, first_offset))
             aborted = self._producers.apply_marker(header, marker, offset=header.last_offset, timestamp_ms=now_ms)
             if aborted is not None:
                 self._active.aborted.append(aborted)
@@ -491,6 +502,8 @@ class PartitionLog:
             self._fail(error if isinstance(error, LogflumeError) else StorageError(f"{self.directory}: {error}"))
         elif ticket.generation == self._generation and ticket.end_offset > self._durable_offset:
             self._durable_offset, self._durable_position = ticket.end_offset, ticket.position
+            if self._ended:
+                self._ended = [each for each in self._ended if each[0] >= self._durable_offset]
         return self._durable_offset
 
     def flush(self) -> int:
@@ -556,7 +569,7 @@ class PartitionLog:
         segment.sync()
         self._epochs.cut_end(end_offset)
         self._durable_offset, self._durable_position = end_offset, position
-        self._producers = replayed_producers(self._segments)
+        self._producers, self._ended = replayed_producers(self._segments), []
         self.checkpoint()
 
     def delete_records_before(self, offset: int) -> int:

@@ -47,8 +47,14 @@ def backfill(
     ] = False,
     until_end: Annotated[bool, typer.Option("--until-end", help="With --follow: stop at the end of what is there now.")] = False,
     checkpoint: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="With --follow: where Spark keeps its place and the state.")
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where finished stages are kept, so that a later run goes on after the driver has died; "
+            "with --follow Spark's place and the state. All executors see it.",
+        ),
     ] = None,
+    abort: Annotated[bool, typer.Option("--abort", help="Take back what a backfill that was killed has left.")] = False,
     history: Annotated[
         str | None,
         typer.Option(metavar="PATH", help="An archive (logflume archive) for what the log does not have any more; s3://... too."),
@@ -65,7 +71,7 @@ def backfill(
     bootstrap: Bootstrap = None,
     as_json: Json = False,
 ) -> None:
-    """Freeze a cut, compute [start, cut) as a batch job, install the result in one transaction; the live query goes on there.
+    """Freeze a cut, compute [start, cut) as a batch job, install the result in one step; the live query goes on there.
 
     Example: logflume backfill -e "CREATE TABLE n AS SELECT carrier, COUNT(*) AS n FROM flights GROUP BY carrier;" --dry-run
     """
@@ -79,9 +85,13 @@ def backfill(
         if follow:
             run_on_spark(load_plan, address, settings, checkpoint, until_end)
             return
-        from logflume.streams.spark import plan_backfill
+        from logflume.streams.spark import abort_backfill, plan_backfill
 
-        planned = plan_backfill(load_plan, address, history=history)
+        if abort:
+            abort_backfill(load_plan, address, keep=checkpoint)
+            print("taken back: nothing of it is left")
+            return
+        planned = plan_backfill(load_plan, address, history=history, keep=checkpoint)
         if dry_run:
             show_estimate(planned, engine, settings, as_json)
             return
@@ -123,14 +133,14 @@ def run(planned: BackfillPlan, engine: Where, settings: SparkSettings) -> Backfi
 
 
 def run_on_spark(
-    load_plan: Callable[[], Plan], address: str, settings: SparkSettings, checkpoint: Path | None, until_end: bool
+    load_plan: Callable[[], Plan], address: str, settings: SparkSettings, checkpoint: str | None, until_end: bool
 ) -> None:
     """Run on Structured Streaming until Ctrl-C, or to the end of what is there now."""
     from logflume.streams.spark import open_session, run_continuously
 
     if checkpoint is None:
         raise InvalidInput("--follow needs --checkpoint DIR, where Spark keeps its place and the state between runs")
-    folder = checkpoint.resolve()
+    folder = Path(checkpoint).resolve()
     spark = open_session("logflume follow", settings)
     try:
         query = run_continuously(
@@ -198,7 +208,7 @@ def show_report(report: BackfillReport, message: str, as_json: bool) -> None:
         return
     left_out = ", ".join(f"{count:,} {reason}" for reason, count in sorted(report.problems.items())) or "none"
     print(f"computed     {report.records:,} records; left out: {left_out}")
-    print(f"installed    {report.entries:,} store entries, {report.results:,} results, offsets = the cut, in one transaction")
+    print(f"installed    {report.entries:,} store entries, {report.results:,} results, offsets = the cut, in one step")
     rows = [(stage.subtopology, stage.way, stage.tasks, f"{stage.seconds:.1f}") for stage in report.stages]
     print_rows(
         ("stage", "computed", "tasks", "seconds"),

@@ -14,7 +14,7 @@ from logflume.streams.state import Checkpoint, DiskMemory, StateDirectory, Store
 
 from .handlers import StreamsError
 from .options import EngineOptions, Guarantee, OnGap
-from .positions import changed_contents, read_times
+from .positions import changed_contents, read_times, refuse_claimed
 from .problems import TaskProblems
 from .restore import Restoration
 from .task import Task, task_name
@@ -82,12 +82,15 @@ def start_positions(
     Raises:
         StreamsError: records were deleted by retention before they were read, or the topic was made anew, and `on_gap` says to
             stop.
+        InvalidInput: somebody has the application for itself.
     """
+    known = {partition: offset for partition, offset in committed.items() if offset is not None}
+    refuse_claimed(around.plan.application, known)
     starts = around.admin.start_offsets(committed)
     fresh = [partition for partition, offset in committed.items() if offset is None]
     ends = around.admin.end_offsets(fresh) if fresh and around.options.offset_reset == "latest" else {}
     positions = {}
-    kept_ids = read_times({partition: offset for partition, offset in committed.items() if offset is not None}).ids
+    kept_ids = read_times(known).ids
     for partition, offset in committed.items():
         if offset is not None and kept_ids.get(partition, ids[partition.topic]) != ids[partition.topic]:
             positions[partition] = _of_another_topic(around.options, partition, offset.offset, starts[partition])
@@ -195,9 +198,11 @@ def check_stores(plan: Plan, admin: Admin, drops: Collection[str]) -> None:
     """Refuse to start without stores that the application has kept so far, unless the setting names them.
 
     Raises:
-        InvalidInput: with the stores, and how near ones are named now.
+        InvalidInput: with the stores, and how near ones are named now; or somebody has the application for itself.
     """
-    before = read_times(admin.group_offsets(plan.application)).contents
+    committed = admin.group_offsets(plan.application)
+    refuse_claimed(plan.application, committed)
+    before = read_times(committed).contents
     now = {spec.name for sub in plan.subtopologies for spec in sub.program.stores}
     lost = sorted(set(before) - now - set(drops))
     fresh = sorted({store for sub in plan.subtopologies for store in sub.contents} - set(before))

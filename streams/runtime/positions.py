@@ -1,8 +1,9 @@
 """What is kept beside a committed offset: the times that decide whether a record is late, and what the stores hold. (pure)
 
 The text is JSON: {"time": running maximum of time of the input, "stores": {store: stream time}, "contents": {store: what it
-holds}, "at": where the instance that runs the task answers questions}, all but the first once per task. Kafka refuses texts
-beyond `offset.metadata.max.bytes` (4096 by default): contents that are too long are digests of themselves.
+holds}, "at": where the instance that runs the task answers questions}, all but the first once per task; "claim": who has the
+application for itself meanwhile, so that nobody else runs it. Kafka refuses texts beyond `offset.metadata.max.bytes` (4096 by
+default): contents that are too long are digests of themselves.
 """
 
 from __future__ import annotations
@@ -13,11 +14,26 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from logflume.log import InvalidInput
 from logflume.log.interfaces import OffsetAndMetadata
 from logflume.log.records import TopicPartition
 from logflume.streams.state import Checkpoint
 
 _MAX_TEXT_BYTES = 4000
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """An application that nobody may run for now.
+
+    Attributes:
+        token: tells this claim from one before or after it.
+        what: what it is claimed for, and what to do, in words.
+        made: topics that did not exist when it was claimed.
+    """
+
+    token: str
+    what: str
+    made: tuple[str, ...] = ()
 
 
 class _Text(msgspec.Struct, omit_defaults=True):
@@ -26,17 +42,22 @@ class _Text(msgspec.Struct, omit_defaults=True):
     contents: dict[str, str] = msgspec.field(default_factory=dict)
     at: str = ""
     id: str = ""
+    claim: Claim | None = None
 
 
 @dataclass(slots=True)
 class Times:
-    """Times read back from the offsets of one task. `ids`: of the topics that the offsets are of, where they were kept."""
+    """Times read back from the offsets of one task.
+
+    `ids`: of the topics that the offsets are of, where they were kept. `claim`: who has the application for itself.
+    """
 
     inputs_ms: dict[TopicPartition, int] = field(default_factory=dict)
     stores_ms: dict[str, int] = field(default_factory=dict)
     contents: dict[str, str] = field(default_factory=dict)
     at: str = ""
     ids: dict[TopicPartition, str] = field(default_factory=dict)
+    claim: Claim | None = None
 
 
 def to_offsets(
@@ -101,9 +122,26 @@ def read_times(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Times:
         times.stores_ms.update(text.stores)
         times.contents.update(text.contents)
         times.at = text.at or times.at
+        times.claim = text.claim or times.claim
         if text.id:
             times.ids[partition] = text.id
     return times
+
+
+def with_claim(offset: OffsetAndMetadata, claim: Claim | None) -> OffsetAndMetadata:
+    """Return a committed offset that says beside its times that the application is claimed, or no more."""
+    try:
+        text = msgspec.json.decode(offset.metadata or "{}", type=_Text)
+    except msgspec.MsgspecError:
+        text = _Text()
+    return OffsetAndMetadata(offset.offset, msgspec.json.encode(msgspec.structs.replace(text, claim=claim)).decode())
+
+
+def refuse_claimed(application: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    """Raise InvalidInput if somebody has the application for itself."""
+    claim = read_times(offsets).claim
+    if claim is not None:
+        raise InvalidInput(f"application {application!r} is {claim.what}")
 
 
 def addresses(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, str]:

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from .applications import AppFile, app_of
     from .archives import ArchiveUnreadable
     from .archiving import Meeting, archive_topic, check_archive, keep_archiving
-    from .backfill import BackfillPlan, plan_backfill, run_backfill
+    from .backfill import BackfillPlan, abort_backfill, plan_backfill, run_backfill
     from .continuous import run_continuously
     from .estimates import Estimate, HotKey, StageEstimate, estimate_backfill
     from .handover import BackfillReport
@@ -47,6 +47,7 @@ _HOME = {
     "keep_archiving": "archiving",
     "open_session": "session",
     "parse_conf": "session",
+    "abort_backfill": "backfill",
     "plan_backfill": "backfill",
     "run_backfill": "backfill",
     "run_continuously": "continuous",
@@ -54,6 +55,7 @@ _HOME = {
 }
 
 __all__ = [
+    "abort_backfill",
     "AppFile",
     "ArchiveUnreadable",
     "BackfillPlan",

@@ -1,11 +1,11 @@
-"""Backfill: the history of an application as a Spark job, handed to the live application in one transaction (architecture, D11).
+"""Backfill: the history of an application as a Spark job, handed to the live application in one step (architecture, D11).
 
     plan = plan_backfill(load_plan, where)      # freezes the cut: source partition -> offset; changes nothing
     report = run_backfill(plan, spark)          # computes [start, cut) on Spark, then installs it
 
 The hand-over (`handover.py`) happens wholly or not at all: a live application that starts afterwards restores its stores from
-the changelogs and goes on at the cut. Before it, nothing but new topics exists; a backfill that fails removes them, and what
-a killed one left is taken over by the next.
+the changelogs and goes on at the cut. Before it, nobody can run the application, and no reader sees anything; a backfill that
+fails takes back what it has made, and what a killed one left goes with the next, or by `abort_backfill`.
 
 The result topic receives what a live run that commits every 500,000 records of a task would have put there: every record of a
 stream result; of a table result the last value of each key (and window) at each of those commits, so the newest record per key
@@ -14,17 +14,20 @@ is the value at the cut.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from logflume.log import InvalidInput, Log, TopicPartition, connect
+from logflume.log import InvalidInput, TopicPartition, connect
 from logflume.streams.runtime.topics import prepare_topics
-from logflume.streams.seams import Plan, changelog_topic
+from logflume.streams.seams import Plan
 
 from .archives import Archive, find_archive, join_history, left_to_the_log
-from .handover import BackfillReport, hand_over_producer, install
+from .claims import abandon, check_claimed, check_unused, claim, claim_of
+from .handover import RESULTS, BackfillReport, hand_over_producer, install, write_ahead
+from .kept import Kept, cut_of
 from .ranges import OffsetRange, check_available, check_partitions
-from .steps import Progress, StepPlan, StepRunner, refuse_global_tables
+from .steps import Progress, StepPlan, StepResult, StepRunner, refuse_global_tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class BackfillPlan:
         stores: names of the stores that are installed through their changelogs.
         result_topics: where results go.
         archive: what of the ranges is read from files: offsets up to the last one's end.
+        token: tells this run, and those that go on with it, from any other.
+        kept: where the cut and finished stages are kept for a run that goes on with it; None: nowhere.
     """
 
     application: str
@@ -46,6 +51,8 @@ class BackfillPlan:
     stores: tuple[str, ...]
     result_topics: tuple[str, ...]
     archive: Archive = field(default_factory=dict)
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    kept: Kept | None = None
 
     @property
     def records(self) -> int:
@@ -53,10 +60,13 @@ class BackfillPlan:
         return sum(len(each) for each in self.ranges.values())
 
 
-def plan_backfill(load_plan: Callable[[], Plan], where: str, *, history: str | None = None) -> BackfillPlan:
-    """Freeze the cut: the last stable offset of each source partition as of now. Changes nothing.
+def plan_backfill(
+    load_plan: Callable[[], Plan], where: str, *, history: str | None = None, keep: str | None = None
+) -> BackfillPlan:
+    """Freeze the cut: the last stable offset of each source partition as of now, or that of a run that died. Changes nothing.
 
     Args:
+        keep: a directory in which the run keeps what it has finished; one that holds what another run has kept is gone on with.
         history: an archive of source topics (`archive_topic`), for records that the log does not have any more. Tables are
             read from the log alone: a live application fills its stores from there.
 
@@ -67,8 +77,11 @@ def plan_backfill(load_plan: Callable[[], Plan], where: str, *, history: str | N
     """
     plan = load_plan()
     refuse_global_tables(plan)
+    kept = None if keep is None else Kept(keep)
+    former = None if kept is None else kept.cut(plan)
     with connect(where) as log:
         check_unused(log, plan.application)
+        held = claim_of(log, plan.application, is_stable=False)
         internal = {out.topic for sub in plan.subtopologies for out in sub.outputs.values() if out.is_repartition}
         topics = sorted({topic for sub in plan.subtopologies for topic in sub.program.sources.values()} - internal)
         admin = log.admin()
@@ -78,34 +91,25 @@ def plan_backfill(load_plan: Callable[[], Plan], where: str, *, history: str | N
     tables = {sub.program.sources[node] for sub in plan.subtopologies for node in sub.table_sources.values()}
     archive = find_archive(history, [topic for topic in topics if topic not in tables]) if history else {}
     logged = {tp: OffsetRange(*tp, starts[tp], max(starts[tp], ends[tp])) for tp in every}
+    ranges = {tp: join_history(whole, archive.get(tp, ())) for tp, whole in logged.items()}
+    goes_on = former is not None and held is not None and held.token == former.token
+    token = uuid.uuid4().hex
+    if goes_on:
+        assert former is not None
+        ranges, token = former.by_partition(), former.token
     stores = [spec.name for sub in plan.subtopologies for spec in sub.program.stores if spec.name not in sub.table_sources]
     results = [out.topic for sub in plan.subtopologies for out in sub.outputs.values() if not out.is_repartition]
     return BackfillPlan(
         plan.application,
         where,
         load_plan,
-        {tp: join_history(whole, archive.get(tp, ())) for tp, whole in logged.items()},
+        ranges,
         tuple(sorted(stores)),
         tuple(sorted(set(results))),
         archive,
+        token,
+        kept,
     )
-
-
-def check_unused(log: Log, application: str, *, is_stable: bool = False) -> None:
-    """Refuse an application that has members or committed offsets: its history has been computed, or is being."""
-    admin = log.admin()
-    if application not in admin.list_groups():
-        return
-    members = len(admin.describe_group(application).members)
-    if members:
-        raise InvalidInput(
-            f"application {application!r} is running ({members} members): stop it, or give the backfill another name"
-        )
-    if admin.group_offsets(application, is_stable=is_stable):
-        raise InvalidInput(
-            f"application {application!r} has committed offsets, so it has begun already: give the backfill another name, or "
-            "delete the group and its internal topics to compute it again"
-        )
 
 
 def run_backfill(
@@ -115,39 +119,75 @@ def run_backfill(
     on_progress: Callable[[Progress], None] = lambda _: None,
     failpoint: Callable[[str], None] = lambda _: None,
 ) -> BackfillReport:
-    """Compute [start, cut) and install it in one transaction; on any error nothing is left behind.
+    """Compute [start, cut) and hand it over; on any error nothing is left behind, unless it is kept to be gone on with.
 
     Args:
         runner: `SparkRunner(session)`, or `LocalRunner()` for a history that one core of this machine can take.
         failpoint: called with a name at each step, so that tests can kill the process there; pickles.
     """
     plan = backfill.load_plan()
+    kept = backfill.kept
     with connect(backfill.where) as log, hand_over_producer(log, backfill.application) as producer:
-        check_unused(log, backfill.application, is_stable=True)
         left = {tp: left_to_the_log(whole, backfill.archive.get(tp, ())) for tp, whole in backfill.ranges.items()}
         check_available(log, left)
         check_partitions(log, backfill.ranges)
-        before = set(log.admin().list_topics(include_internal=True))
+        if kept is not None:
+            kept.begin(cut_of(plan, backfill.token, backfill.ranges))
+        ours = claim(log, plan, backfill.ranges, backfill.token)
         try:
+            failpoint("after-claim")
             topics = prepare_topics(plan, log.admin())
             failpoint("after-topics")
-            step = StepPlan(backfill.load_plan, backfill.where, backfill.ranges, topics.partitions, {}, archive=backfill.archive)
+            step = StepPlan(
+                backfill.load_plan, backfill.where, backfill.ranges, topics.partitions, {}, archive=backfill.archive, kept=kept
+            )
             result = runner.run(step, plan, on_progress)
             check_partitions(log, backfill.ranges)
             failpoint("after-job")
-            report = install(producer, plan, result, on_progress=on_progress, failpoint=failpoint)
+            entries = _written_ahead(backfill, plan, result, on_progress, failpoint)
+            failpoint("after-changelogs")
+            check_claimed(log, plan.application, backfill.token)
+            report = install(producer, plan, result, kinds=RESULTS, on_progress=on_progress, failpoint=failpoint)
             result.release()
         except BaseException:
-            remove_new_topics(log, before, plan)
+            if kept is None:
+                abandon(log, plan, ours)
             raise
     failpoint("after-commit")
+    if kept is not None:
+        kept.forget()
+    report.entries = entries
     return report
 
 
-def remove_new_topics(log: Log, before: set[str], plan: Plan) -> None:
-    """Delete the topics of the application that did not exist before."""
-    own = {out.topic for sub in plan.subtopologies for out in sub.outputs.values()}
-    own |= {changelog_topic(plan.application, spec.name) for sub in plan.subtopologies for spec in sub.program.stores}
-    admin = log.admin()
-    for topic in sorted((own & set(admin.list_topics(include_internal=True))) - before):
-        admin.delete_topic(topic)
+def _written_ahead(
+    backfill: BackfillPlan,
+    plan: Plan,
+    result: StepResult,
+    on_progress: Callable[[Progress], None],
+    failpoint: Callable[[str], None],
+) -> int:
+    """Have the changelogs written, unless a run before has; return how many entries."""
+    kept = backfill.kept
+    done = None if kept is None else kept.entries()
+    if done is not None:
+        return done
+    entries = write_ahead(plan, result, backfill.token, on_progress=on_progress, failpoint=failpoint)
+    if kept is not None:
+        kept.have_written(entries)
+    return entries
+
+
+def abort_backfill(load_plan: Callable[[], Plan], where: str, *, keep: str | None = None) -> None:
+    """Take back what a backfill that was killed, or fails, has left; what it has kept too.
+
+    Raises:
+        InvalidInput: there is none.
+    """
+    plan = load_plan()
+    with connect(where) as log, hand_over_producer(log, plan.application):
+        held = claim_of(log, plan.application)
+        if held is None or not abandon(log, plan, held):
+            raise InvalidInput(f"there is no unfinished backfill of application {plan.application!r}")
+    if keep is not None:
+        Kept(keep).forget()

@@ -83,13 +83,20 @@ def _problems(spark: SparkSession, work: bytes, step: StepPlan) -> list[str]:
     # executors may lack what importing the probe would need
     cloudpickle.register_pickle_by_value(probe)  # type: ignore[no-untyped-call]
     try:
-        with _marked(step.state_root) as marker:
+        with _marked(_shared_directory(step)) as marker:
             asked = probe.Probe(work, step.where, marker, _archived(step))
             return sorted(context.parallelize(range(count), count).flatMap(asked).distinct().collect())
     except Exception as error:
         raise SparkUnavailable(f"executors cannot run the tasks of this Python: {_cause(error)}") from error
     finally:
         cloudpickle.unregister_pickle_by_value(probe)  # type: ignore[no-untyped-call]
+
+
+def _shared_directory(step: StepPlan) -> str | None:
+    """Return the directory that executors have to share; an object store is seen by all who can reach it."""
+    if step.state_root is not None:
+        return step.state_root
+    return step.kept.root if step.kept is not None and "://" not in step.kept.root else None
 
 
 def _archived(step: StepPlan) -> str | None:

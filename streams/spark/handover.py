@@ -1,18 +1,26 @@
 """The hand-over: what a step computed becomes visible at once, with nothing of it going through the driver.
 
-The driver begins ONE log transaction and adds the application's offsets to it (= the cut, with the times that decide about
-lateness as their metadata). Whoever holds the rows, executors as a rule, joins that transaction and writes changelogs and results
-into it, each partition by one of them. The driver counts what they say and commits. What a reader can see:
+The driver claims the application (`claims.py`): nobody else can run it from then on. Whoever holds the rows, executors as a rule,
+writes the changelogs: the state, in as many transactions as it takes, which nobody reads while the claim stands. Then the
+driver begins ONE log transaction and adds the application's offsets to it (= the cut, with the times that decide about lateness
+as their metadata), in place of the claim. Executors join it and write the results, each partition by one of them. The driver
+counts what they say and commits. What a reader can see:
 
     killed or failed                    results     changelogs and offsets
-    before the transaction began        nothing     nothing; topics that the backfill made may be there
-    driver, while it is open            nothing     nothing; the next backfill of that name, or the time-out, aborts it
-    an executor, while it writes        nothing     nothing; the driver aborts, which fences the executors that still write, and
-                                                    has everything written again
-    broker, while it is open            nothing     nothing; writers try until it is back: all of it is on its disk
+    before the claim                    nothing     nothing
+    driver, after the claim             nothing     the claim, and topics of which some have records: nobody can run the
+                                                    application; the next backfill of that name, or --abort, removes them
+    an executor, writing changelogs     nothing     its task runs again and writes the same entries again
+    driver, while the transaction is    nothing     as above; the next backfill, --abort, or the time-out aborts it
+    open
+    an executor, while it writes        nothing     as above; the driver aborts, which fences the executors that still write, and
+    results                                         has the results written again
+    broker, at any of these             nothing     nothing; writers try until it is back: all of it is on its disk
     driver or broker, after the commit  all         all; the decision is on disk before the commit returns
 
-Bound: all executors together have to write within `HAND_OVER_TIMEOUT_MS`; the broker aborts a transaction that is open longer.
+Bound: none for the state. Of results the bound is time, not size: a reader of committed records sees a prefix of a partition, so
+that results that show all at once have to be in one transaction of their partition. All executors together write them within
+what the brokers allow a transaction (`transaction.max.timeout.ms`, 15 minutes unless set); nothing else is in that time.
 """
 
 from __future__ import annotations
@@ -27,11 +35,13 @@ from logflume.streams.runtime.positions import to_offsets
 from logflume.streams.seams import Plan, changelog_topic
 
 from .replay import TaskEnd
+from .rows import RowKind
 from .steps import Progress, StageDone, StepResult
-from .writing import Target, Written
+from .writing import OneTransaction, OwnTransactions, Target, Written
 
-HAND_OVER_TIMEOUT_MS = 900_000
-"""The longest transaction that a broker allows by default (transaction.max.timeout.ms)."""
+_TIMEOUT = "transaction.max.timeout.ms"
+_TIMEOUT_DEFAULT_MS = 900_000
+RESULTS = frozenset({RowKind.SINK})
 WRITES_MAX = 3
 """How often all rows are written before executors that die make a backfill fail."""
 
@@ -52,7 +62,8 @@ class BackfillReport:
 @contextmanager
 def hand_over_producer(log: Log, application: str) -> Iterator[Producer]:
     """Give the transactional producer of an application's hand-over; it ends what an earlier one, killed half-way, left open."""
-    producer = log.producer(transactional_id=f"{application}-backfill", transaction_timeout_ms=HAND_OVER_TIMEOUT_MS)
+    timeout_ms = longest_transaction_ms(log)
+    producer = log.producer(transactional_id=f"{application}-backfill", transaction_timeout_ms=timeout_ms)
     try:
         producer.init_transactions()
         yield producer
@@ -60,17 +71,49 @@ def hand_over_producer(log: Log, application: str) -> Iterator[Producer]:
         producer.close()
 
 
+def longest_transaction_ms(log: Log) -> int:
+    """Return how long brokers let a transaction be open, as far as they say so to us."""
+    try:
+        return int(log.admin().broker_configs().get(_TIMEOUT, _TIMEOUT_DEFAULT_MS))
+    except LogflumeError:  # whoever may not ask gets what a broker allows unless it is set otherwise
+        return _TIMEOUT_DEFAULT_MS
+
+
+def write_ahead(
+    plan: Plan, result: StepResult, token: str, *, on_progress: Callable[[Progress], None], failpoint: Callable[[str], None]
+) -> int:
+    """Have the changelogs of a claimed application written, which nobody reads yet; return how many entries.
+
+    Raises:
+        LogflumeError: what a writer said.
+    """
+    on_progress(Progress("hand-over: writing changelogs", 0, 0))
+    target = Target(OwnTransactions(plan.application, token), changelogs_of(plan), failpoint, "writing-ahead")
+    written = result.write(target, frozenset({RowKind.CHANGELOG}))
+    if written.problem is not None:
+        raise LogflumeError(f"the changelogs were not written: {written.problem}")
+    return written.entries
+
+
+def changelogs_of(plan: Plan) -> dict[str, str]:
+    """Return store -> changelog topic."""
+    stores = [spec.name for sub in plan.subtopologies for spec in sub.program.stores]
+    return {store: changelog_topic(plan.application, store) for store in stores}
+
+
 def install(
     producer: Producer,
     plan: Plan,
     result: StepResult,
     *,
+    kinds: frozenset[RowKind] = frozenset({RowKind.SINK, RowKind.CHANGELOG}),
     on_progress: Callable[[Progress], None] = lambda _: None,
     failpoint: Callable[[str], None] = lambda _: None,
 ) -> BackfillReport:
-    """Have changelogs and results of a step written, and commit them with its offsets, in one transaction.
+    """Have rows of a step written, and commit them with its offsets, in one transaction.
 
     Args:
+        kinds: without changelogs where those were written ahead.
         failpoint: called with a name at each step, and as "writing" by whoever writes: there it is a copy that was sent.
 
     Raises:
@@ -79,7 +122,7 @@ def install(
     offsets = offsets_of(plan, result.ends)
     begun = time.monotonic()
     try:
-        written = _write(producer, plan, result, offsets, on_progress, failpoint)
+        written = _write(producer, plan, result, kinds, offsets, on_progress, failpoint)
         failpoint("after-write")
         producer.commit_transaction()
     except BaseException:
@@ -98,19 +141,19 @@ def _write(
     producer: Producer,
     plan: Plan,
     result: StepResult,
+    kinds: frozenset[RowKind],
     offsets: dict[TopicPartition, OffsetAndMetadata],
     on_progress: Callable[[Progress], None],
     failpoint: Callable[[str], None],
 ) -> Written:
     """Leave a transaction open that holds everything."""
-    stores = [spec.name for sub in plan.subtopologies for spec in sub.program.stores]
-    changelogs = {store: changelog_topic(plan.application, store) for store in stores}
     for number in range(1, WRITES_MAX + 1):
         producer.begin_transaction()
         producer.send_offsets(offsets, GroupMetadata(plan.application, -1, ""))
         failpoint("after-send-offsets")
         on_progress(Progress("hand-over: writing, try", number, 0))
-        written = result.write(Target(producer.share_transaction(), changelogs, failpoint))
+        target = Target(OneTransaction(producer.share_transaction()), changelogs_of(plan), failpoint)
+        written = result.write(target, kinds)
         if written.problem is not None:
             raise LogflumeError(f"the hand-over was not written: {written.problem}")
         if not written.is_partial:

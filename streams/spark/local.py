@@ -12,6 +12,7 @@ import numpy as np
 
 from logflume.streams.seams import Plan
 
+from .kept import stage_names
 from .partials import RangeEnd
 from .replay import TaskEnd, joined_ends
 from .rows import RANGE_SHIFT, RowKind, decode_end
@@ -32,9 +33,10 @@ class LocalResult:
     parts: list[Any]
     stages: list[StageDone] = field(default_factory=list)
 
-    def write(self, target: Target) -> Written:
-        """Write them to the log."""
-        return Written.of(RowsToLog(self.where, target)(iter(self.parts)))
+    def write(self, target: Target, kinds: frozenset[RowKind]) -> Written:
+        """Write those of these kinds to the log."""
+        wanted = (part for part in self.parts if part.column("kind")[0].as_py() in kinds)
+        return Written.of(RowsToLog(self.where, target)(wanted))
 
     def release(self) -> None:
         """Forget the rows."""
@@ -56,13 +58,17 @@ class LocalRunner:
         """Compute a step."""
         tables = Tables(step, plan)
         stages = stages_of(step, plan, records_per_range=self.records_per_range, cores=ALL_CORES, slices=self.slices)
-        for stage in stages:
+        for stage, name in zip(stages, stage_names(stages), strict=True):
             begun = time.monotonic()
-            for number, batch in enumerate(stage.work(tables.input(stage)), 1):
+            rows, way = stage.work(tables.input(stage)), stage.way
+            if step.kept is not None:
+                way += ", kept" if step.kept.has(name) else ""
+                rows = step.kept.through(name, rows)
+            for number, batch in enumerate(rows, 1):
                 tables.add(batch)
                 on_progress(Progress(f"{stage.subtopology}: blocks of rows", number, 0))
             tables.finish(stage)
-            done = StageDone(stage.subtopology, stage.way, stage.count, time.monotonic() - begun)
+            done = StageDone(stage.subtopology, way, stage.count, time.monotonic() - begun)
             tables.result.stages.append(done)
         tables.result.ends = joined_ends(tables.result.ends)
         return tables.result

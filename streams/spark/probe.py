@@ -33,7 +33,7 @@ class Probe:
     def _problems(self) -> Iterator[str]:
         if self.marker is not None and not os.path.exists(self.marker):
             folder = os.path.dirname(self.marker)
-            yield f"does not see {folder}: state between batches needs a directory that all executors share"
+            yield f"does not see {folder}: what is kept between batches or runs needs a directory that all executors share"
         if self.archived is not None and not os.path.exists(self.archived):
             yield f"does not see {self.archived}: an archive has to be in a directory that all executors share, or at s3://..."
         try:

@@ -15,6 +15,7 @@ from logflume.log import connect
 from logflume.streams.seams import Plan
 
 from .executors import equip
+from .kept import Kept, stage_names
 from .partials import RangeEnd
 from .ranges import reachable
 from .replay import TaskEnd, joined_ends
@@ -70,8 +71,9 @@ class SparkRunner:
             cores = self.cores or self.spark.sparkContext.defaultParallelism
             least = self.ranges_from_records
             size, slices = self.records_per_range, self.slices
-            for stage in stages_of(step, plan, records_per_range=size, cores=cores, least=least, slices=slices):
-                frames.add(stage)
+            stages = stages_of(step, plan, records_per_range=size, cores=cores, least=least, slices=slices)
+            for stage, name in zip(stages, stage_names(stages), strict=True):
+                frames.add(stage, name)
             ends = frames.ends()
             return SparkResult(step.where, frames.made, ends, frames.sliced, frames.stages_done())
         finally:
@@ -97,21 +99,26 @@ class SparkResult:
     sliced: list[bool]
     stages: list[StageDone]
 
-    def write(self, target: Target) -> Written:
+    def write(self, target: Target, kinds: frozenset[RowKind]) -> Written:
         """Have executors write the rows: changelogs from where they are, results after a shuffle by topic and partition.
 
         Of a task that was cut the changelogs go through that too: a partition has one writer.
         """
         from pyspark.sql.functions import lit
 
-        staged = [frame.withColumn("stage", lit(number)) for number, frame in enumerate(self.frames)]
-        sinks, logs = f"kind = {int(RowKind.SINK)}", f"kind = {int(RowKind.CHANGELOG)}"
-        wheres = [f"{sinks} OR {logs}" if is_sliced else sinks for is_sliced in self.sliced]
-        results = _union([frame.filter(where) for frame, where in zip(staged, wheres, strict=True)])
-        cores = self.frames[0].sparkSession.sparkContext.defaultParallelism
-        results = results.repartition(cores, "name", "partition").sortWithinPartitions(*_BY_TOPIC)
-        in_place = [frame.filter(logs) for frame, is_sliced in zip(staged, self.sliced, strict=True) if not is_sliced]
-        written = _union([*in_place, results]).mapInArrow(RowsToLog(self.where, target), WRITTEN)
+        in_place: list[DataFrame] = []
+        shuffled: list[DataFrame] = []
+        for number, (frame, is_sliced) in enumerate(zip(self.frames, self.sliced, strict=True)):
+            staged = frame.withColumn("stage", lit(number))
+            if RowKind.CHANGELOG in kinds and not is_sliced:
+                in_place.append(staged.filter(staged.kind == int(RowKind.CHANGELOG)))
+            others = kinds if is_sliced else kinds - {RowKind.CHANGELOG}
+            if others:
+                shuffled.append(staged.filter(staged.kind.isin([int(kind) for kind in others])))
+        if shuffled:
+            cores = self.frames[0].sparkSession.sparkContext.defaultParallelism
+            in_place.append(_union(shuffled).repartition(cores, "name", "partition").sortWithinPartitions(*_BY_TOPIC))
+        written = _union(in_place).mapInArrow(RowsToLog(self.where, target), WRITTEN)
         return Written.of([written.toArrow()])
 
     def release(self) -> None:
@@ -131,21 +138,30 @@ class _Frames:
     given: dict[Rows, list[DataFrame]] = field(default_factory=dict)
     sliced: list[bool] = field(default_factory=list)
     stages: list[Stage] = field(default_factory=list)
+    ways: list[str] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     at: str = "Spark"
     """The stage that is being computed, in words."""
 
-    def add(self, stage: Stage) -> None:
-        """Add the frame of a stage; of ranges whose times others want, compute it."""
+    def add(self, stage: Stage, name: str) -> None:
+        """Add the frame of a stage; of ranges whose times others want, and of one that is to be kept as `name`, compute it."""
         begun = time.monotonic()
         self.at = f"{stage.subtopology}, {stage.way}"
-        self.sliced.append(stage.slices > 1)
+        kept = self.step.kept
+        self.sliced.append(stage.slices > 1 or kept is not None)  # what is kept is read in other pieces than it was written
         self.stages.append(stage)
-        self._add(stage)
+        self.ways.append(f"{stage.way}, kept" if kept is not None and kept.has(name) else stage.way)
+        frame = self._input(stage).mapInArrow(stage.work, ROWS)
+        self._give(stage, frame.persist() if kept is None else self._kept(kept, name, frame))
         self.seconds.append(time.monotonic() - begun)
 
-    def _add(self, stage: Stage) -> None:
-        frame = self._input(stage).mapInArrow(stage.work, ROWS).persist()
+    def _kept(self, kept: Kept, name: str, frame: DataFrame) -> DataFrame:
+        path = kept.stage_path(name)
+        if not kept.has(name):
+            frame.write.mode("overwrite").parquet(path)
+        return self.spark.read.schema(ROWS).parquet(path)
+
+    def _give(self, stage: Stage, frame: DataFrame) -> None:
         self.made.append(frame)
         in_time = frame
         if stage.is_ranged and any(kind is RowKind.REPARTITION for kind, _ in stage.gives):
@@ -196,8 +212,8 @@ class _Frames:
 
     def stages_done(self) -> list[StageDone]:
         """Return what was computed, and in what time."""
-        found = zip(self.stages, self.seconds, strict=True)
-        return [StageDone(stage.subtopology, stage.way, stage.count, seconds) for stage, seconds in found]
+        found = zip(self.stages, self.ways, self.seconds, strict=True)
+        return [StageDone(stage.subtopology, way, stage.count, seconds) for stage, way, seconds in found]
 
 
 def _union(frames: list[DataFrame]) -> DataFrame:

@@ -28,10 +28,11 @@ from logflume.streams.state import Checkpoint
 
 from .archives import Archive, read_history
 from .forms import RangeForm, forms_of
+from .kept import Kept
 from .partials import Merging, run_range
 from .ranges import OffsetRange, read_range
 from .replay import Replay, ReplayInput, TaskEnd, Work, chunk_of_rows
-from .rows import RowWriter, parts_of, unpack_headers
+from .rows import RowKind, RowWriter, parts_of, unpack_headers
 from .writing import Target, Written
 
 KERNELS_FROM_RECORDS = 50_000
@@ -49,6 +50,7 @@ class StepPlan:
         state_root: directory that holds the stores between steps, one folder a task, on a file system that all executors share;
             None: each task keeps its stores in a scratch directory of its executor, and removes it.
         archive: what of the ranges is read from files instead of the log.
+        kept: where finished stages are kept; None: nowhere.
     """
 
     load_plan: Callable[[], Plan]
@@ -59,6 +61,7 @@ class StepPlan:
     state_root: str | None = None
     memory_bytes: int = 512 << 20
     archive: Archive = field(default_factory=dict)
+    kept: Kept | None = None
 
     def read(self, log: Log, wanted: OffsetRange) -> Iterator[Chunk]:
         """Yield the records of a range, from wherever they are."""
@@ -97,8 +100,8 @@ class StepResult(Protocol):
         """The end of each task that ran."""
         ...
 
-    def write(self, target: Target) -> Written:
-        """Write the records of sinks and changelogs, those of one partition in order."""
+    def write(self, target: Target, kinds: frozenset[RowKind]) -> Written:
+        """Write the records of these kinds, sinks or changelogs, those of one partition in order."""
         ...
 
     def release(self) -> None: ...

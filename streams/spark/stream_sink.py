@@ -28,7 +28,7 @@ from logflume.streams.seams import OutputTopic
 
 from .ranges import reachable
 from .rows import ROWS, RowKind, target_partitions
-from .writing import WRITTEN, RowsToLog, Target, Written
+from .writing import WRITTEN, OneTransaction, RowsToLog, Target, Written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -124,7 +124,7 @@ class ExactlyOnce:
 
     def _write(self, rows: DataFrame, producer: Producer, where: str) -> None:
         try:
-            target = Target(producer.share_transaction(), {}, nothing)
+            target = Target(OneTransaction(producer.share_transaction()), {}, nothing)
             written = Written.of([rows.mapInArrow(RowsToLog(where, target), WRITTEN).toArrow()])
             if written.problem is not None:
                 raise LogflumeError(f"the batch was not written: {written.problem}")

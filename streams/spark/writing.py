@@ -1,8 +1,13 @@
-"""Writing a step's rows into the transaction of its hand-over: by executors, each those it holds, or in this process.
+"""Writing a step's rows to the log: by executors, each those it holds, or in this process.
 
-A task that is run a second time cannot go on: what its first run wrote is in the transaction, in the partitions that it would
-write again. It says so, and the driver has everything written again in a new transaction. Should a second run ever go unnoticed,
-then the broker refuses it, because sequences of a partition go on and do not begin again.
+What readers see goes into the one transaction of a hand-over (`OneTransaction`). A task that is run a second time cannot go on
+there: what its first run wrote is in the transaction, in the partitions that it would write again. It says so, and the driver has
+everything written again in a new transaction. Should a second run ever go unnoticed, then the broker refuses it, because
+sequences of a partition go on and do not begin again.
+
+Changelogs that nobody reads yet are written ahead of it (`OwnTransactions`), in as many transactions as it takes. They say of
+each key what it holds, so that a task may write them once more. Whoever writes a partition takes its transactional id and then
+looks who has the application: an executor that outlives its driver is fenced or stops, whichever comes first.
 """
 
 from __future__ import annotations
@@ -10,33 +15,139 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from logflume.log import Chunk, LogflumeError, OpenTransaction, Producer, connect
+from logflume.log import Chunk, InvalidInput, Log, LogflumeError, OpenTransaction, Producer, TopicPartition, connect
+from logflume.streams.runtime.positions import read_times
 
 from .rows import RowKind, unpack_headers
 
 WRITTEN = "kind INT, records BIGINT, problem STRING"
 BATCH_BYTES = 1 << 20
+RECORDS_PER_TRANSACTION = 500_000
+TRANSACTION_TIMEOUT_MS = 300_000
+
+
+Send = Callable[[str, Chunk], None]
+
+
+@dataclass(frozen=True, slots=True)
+class OneTransaction:
+    """Into a transaction that was begun elsewhere and is ended there."""
+
+    transaction: OpenTransaction
+    is_once: ClassVar[bool] = True
+
+    @contextmanager
+    def writer(self, log: Log) -> Iterator[Send]:
+        """Give what sends a chunk to a topic; all of it is in the log when the context ends."""
+        producer = log.join_transaction(self.transaction, batch_size=BATCH_BYTES)
+
+        def send(topic: str, chunk: Chunk) -> None:
+            producer.send_chunk(topic, chunk, partition=chunk.partition)
+
+        yield send
+        producer.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTransactions:
+    """Into transactions of the writer's own, one partition after another, while this claim on the application holds."""
+
+    application: str
+    token: str
+    is_once: ClassVar[bool] = False
+
+    @contextmanager
+    def writer(self, log: Log) -> Iterator[Send]:
+        """As `OneTransaction.writer`."""
+        writer = _PartitionWriter(log, self)
+        try:
+            yield writer.send
+            writer.finish()
+        finally:
+            writer.close()
+
+
+class _PartitionWriter:
+    """Sends chunks of one partition at a time, in transactions of so many records. `open` while a producer is there."""
+
+    def __init__(self, log: Log, target: OwnTransactions) -> None:
+        self._log = log
+        self._target = target
+        self._at: TopicPartition | None = None
+        self._producer: Producer | None = None
+        self._records = 0
+
+    def send(self, topic: str, chunk: Chunk) -> None:
+        at = TopicPartition(topic, chunk.partition)
+        if at != self._at or self._producer is None:
+            self.finish()
+            self._producer = self._open(at)
+        self._producer.send_chunk(topic, chunk, partition=chunk.partition)
+        self._records += len(chunk)
+        if self._records >= RECORDS_PER_TRANSACTION:
+            self._producer.commit_transaction()
+            self._producer.begin_transaction()
+            self._records = 0
+
+    def _open(self, at: TopicPartition) -> Producer:
+        application = self._target.application
+        producer = take_partition(self._log, application, at)
+        self._at, self._records = at, 0
+        claim = read_times(self._log.admin().group_offsets(application)).claim
+        if claim is None or claim.token != self._target.token:
+            producer.close()
+            raise InvalidInput(f"another run computes {application!r} by now: this one wrote nothing more")
+        producer.begin_transaction()
+        return producer
+
+    def finish(self) -> None:
+        """Commit what was sent."""
+        if self._producer is not None:
+            self._producer.commit_transaction()
+            self.close()
+
+    def close(self) -> None:
+        """Leave what was not committed to whoever writes the partition next."""
+        if self._producer is not None:
+            self._producer.close()
+        self._producer = None
+
+
+def take_partition(log: Log, application: str, at: TopicPartition) -> Producer:
+    """Return a producer for a changelog's partition; whoever has written it before cannot any more."""
+    producer = log.producer(
+        transactional_id=f"{application}-backfill-{at.topic}-{at.partition}",
+        transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+        batch_size=BATCH_BYTES,
+    )
+    try:
+        producer.init_transactions()
+    except BaseException:
+        producer.close()
+        raise
+    return producer
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where rows go.
+    """Where rows go, and how.
 
     Attributes:
         changelogs: store -> its changelog topic.
-        failpoint: called as "writing" once rows are on their way to the log.
+        failpoint: called with `step` once rows are on their way to the log.
     """
 
-    transaction: OpenTransaction
+    way: OneTransaction | OwnTransactions
     changelogs: Mapping[str, str]
     failpoint: Callable[[str], None]
+    step: str = "writing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +188,7 @@ class RowsToLog:
     target: Target
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        if _is_run_again():
+        if self.target.way.is_once and _is_run_again():
             yield _said({_PARTIAL: 1})
             return
         try:
@@ -89,18 +200,16 @@ class RowsToLog:
 
     def _write(self, batches: Iterator[Any]) -> Mapping[int, int]:
         counts: Counter[int] = Counter()
-        producer: Producer | None = None
+        send: Send | None = None  # who has no rows opens no log
         with ExitStack() as stack:
             for batch in batches:
                 for kind, topic, chunk in chunks_of(batch, self.target.changelogs):
-                    if producer is None:
+                    if send is None:
                         log = stack.enter_context(connect(self.where))
-                        producer = log.join_transaction(self.target.transaction, batch_size=BATCH_BYTES)
-                    producer.send_chunk(topic, chunk, partition=chunk.partition)
+                        send = stack.enter_context(self.target.way.writer(log))
+                    send(topic, chunk)
                     counts[kind] += len(chunk)
-                    self.target.failpoint("writing")
-            if producer is not None:
-                producer.flush()
+                    self.target.failpoint(self.target.step)
         return counts
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from logflume.log.broker import groups
 from logflume.log.broker.access import UNRESTRICTED, Operation, Resource, Rights
 from logflume.log.broker.groups import GroupConfig, GroupCoordinator
-from logflume.log.broker.ports import Offload, do_at_once
+from logflume.log.broker.ports import Admission, Offload, do_at_once
 from logflume.log.broker.replies import Reply
 from logflume.log.broker.requests import RequestContext
 from logflume.log.broker.settings.lookup import BrokerConfig
@@ -49,10 +49,10 @@ class AdmitAll:
     """A transaction coordinator that lets every producer write, or answers what it is told to."""
 
     def __init__(self) -> None:
-        self.answer: ErrorCode | Reply = ErrorCode.NONE
+        self.answer = Admission()
         self.asked: list[tuple[Any, ...]] = []
 
-    def admit(self, *args: Any, can_add: bool) -> ErrorCode | Reply:
+    def admit(self, *args: Any, can_add: bool) -> Admission:
         self.asked.append((*args, can_add))
         return self.answer
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logflume.log.broker import transactions
+from logflume.log.broker.ports import OpenInPartition
 from logflume.log.broker.replies import Reply
 from logflume.log.broker.requests import RequestContext
 from logflume.log.broker.testing.simulated import SimulatedJournal, SimulatedTime
@@ -27,24 +28,44 @@ class Marker:
     is_commit: bool
 
 
+@dataclass(frozen=True)
+class Data:
+    """A record of a transaction, which has a number where a test wants to know it by that."""
+
+    producer_id: int
+    epoch: int
+    transaction: int = 0
+
+
 @dataclass(eq=False)
 class Partitions:
-    """Data partitions that note their markers. With `is_manual` a marker is on disk when `flush` says so."""
+    """Data partitions that note their markers, and their logs. With `is_manual` a marker is on disk when `flush` says so."""
 
     counts: dict[str, int] = field(default_factory=lambda: {"t": 4, "u": 2, "__consumer_offsets": OFFSETS_PARTITIONS})
     markers: list[Marker] = field(default_factory=list)
     errors: dict[tuple[str, int], int] = field(default_factory=dict)
     is_manual: bool = False
     in_flight: list[tuple[Marker, Reply]] = field(default_factory=list)
+    logs: dict[tuple[str, int], list[Data | Marker]] = field(default_factory=dict)
 
     def exists(self, topic: str, partition: int) -> bool:
         return 0 <= partition < self.counts.get(topic, 0)
 
     def write_marker(
-        self, topic: str, partition: int, producer_id: int, epoch: int, coordinator_epoch: int, *, is_commit: bool
+        self,
+        topic: str,
+        partition: int,
+        producer_id: int,
+        epoch: int,
+        coordinator_epoch: int,
+        *,
+        is_commit: bool,
+        is_bumped: bool = False,
     ) -> Reply:
         reply = Reply()
         where = (topic, partition)
+        if is_bumped and any(each.producer_id == producer_id and each.producer_epoch >= epoch for each in self.opened(where)):
+            return Reply.of(ErrorCode.NONE)
         if where in self.errors or not self.exists(*where):
             reply.set(self.errors.get(where, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             return reply
@@ -53,10 +74,32 @@ class Partitions:
             self.flush()
         return reply
 
+    def producer_epoch(self, topic: str, partition: int, producer_id: int) -> int | None:
+        where = (topic, partition)
+        if where in self.errors:
+            return None
+        return max((entry.epoch for entry in self.logs.get(where, ()) if entry.producer_id == producer_id), default=-1)
+
+    def opened(self, where: tuple[str, int]) -> list[OpenInPartition]:
+        """Return the producers whose last entry in a partition is data."""
+        last = {entry.producer_id: entry for entry in self.logs.get(where, ())}
+        return [OpenInPartition(*where, each.producer_id, each.epoch) for each in last.values() if isinstance(each, Data)]
+
+    def open_transactions(self) -> list[OpenInPartition]:
+        return [found for where in self.logs if where not in self.errors for found in self.opened(where)]
+
+    def append(self, where: tuple[str, int], data: Data) -> bool:
+        """Bring a record to disk; False if it is of an older epoch, which is refused as the storage does."""
+        if data.epoch < (self.producer_epoch(*where, data.producer_id) or 0):
+            return False
+        self.logs.setdefault(where, []).append(data)
+        return True
+
     def flush(self, *, count: int | None = None) -> None:
         while self.in_flight and (count is None or count > 0):
             marker, reply = self.in_flight.pop(0)
             self.markers.append(marker)
+            self.logs.setdefault(marker.where, []).append(marker)
             reply.set(ErrorCode.NONE)
             count = None if count is None else count - 1
 
@@ -152,8 +195,24 @@ class TxnBroker:
         ]
 
     def produce(self, producer: tuple[int, int], where: tuple[str, int], *, name: str = "tx", can_add: bool = True) -> Any:
-        """Ask as Produce does: 12 and newer may add the partition."""
-        return self.txns.admit(name, *producer, *where, can_add=can_add)
+        """Ask as Produce does, and append: 12 and newer may add the partition. Return an error, or the Reply of one."""
+        admission = self.txns.admit(name, *producer, *where, can_add=can_add)
+        if admission.is_first_added:
+            assert admission.added is not None
+            reply = Reply()
+
+            def append(error: ErrorCode) -> None:
+                if not error:
+                    self.partitions.append(where, Data(*producer))
+                reply.set(error)
+
+            admission.added.then(append)
+            return reply.value if reply.is_done else reply
+        if not admission.error:
+            self.partitions.append(where, Data(*producer))
+        if admission.added is None:
+            return admission.error
+        return admission.added.value if admission.added.is_done else admission.added
 
     def end(self, producer: tuple[int, int], *, is_commit: bool = True, name: str = "tx", version: int = 5) -> Any:
         """Return (error, producer id, epoch), or the Reply of the response."""

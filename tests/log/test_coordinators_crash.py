@@ -1,4 +1,7 @@
-"""Power cuts under the coordinators' journals: what was answered about offsets and transactions is so after the restart."""
+"""Power cuts under the coordinators' journals: what was answered about offsets and transactions is so after the restart.
+
+With clients of transaction version 2 also what a reader has seen of them, whatever part of it was on disk.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ import pytest
 
 from logflume.log.broker.coordinators import Coordinators
 from logflume.log.broker.handlers import Handlers
+from logflume.log.broker.replies import as_reply
+from logflume.log.broker.requests import RequestContext
 from logflume.log.protocol import ErrorCode, messages
+from logflume.log.storage import PartitionLog
 from logflume.log.storage.testing.disk import PowerCut
 
 from ._simulated_broker import LyingFlusher, SimulatedBroker
@@ -103,14 +109,17 @@ class Model:
     def _commit_in_transaction(self, owner: dict[str, int], group: str) -> None:
         offsets = messages.AddOffsetsToTxnRequest(transactional_id="x", group_id=group, **owner)
         assert self.broker.call(offsets, 3).error_code == 0
+        answer = self.broker.call(self._offsets_request(owner, group), 3)
+        assert {each.error_code for each in answer.topics[0].partitions} == {0}
+
+    def _offsets_request(self, owner: dict[str, int], group: str) -> messages.TxnOffsetCommitRequest:
         request = messages.TxnOffsetCommitRequest
         partitions = [
             request.TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=self.number)
             for index in range(PARTITIONS)
         ]
         topic = request.TxnOffsetCommitRequestTopic(name=TOPIC, partitions=partitions)
-        answer = self.broker.call(request(transactional_id="x", group_id=group, topics=[topic], **owner), 3)
-        assert {each.error_code for each in answer.topics[0].partitions} == {0}
+        return request(transactional_id="x", group_id=group, topics=[topic], **owner)
 
     def check(self) -> None:
         """Compare the restarted broker with the model; take over what the request in doubt left."""
@@ -137,16 +146,148 @@ class Model:
         assert partition is not None
         log = partition.log
         assert log.last_stable_offset == log.log_end_offset, "no transaction is left open"
+        return [value for _, value in self._uncontrolled(0)]
+
+    def _uncontrolled(self, index: int) -> list[tuple[int, bytes]]:
+        """Return offsets and values of a partition without its markers and without what was aborted."""
+        partition = self.broker.core.partition(TOPIC, index)
+        assert partition is not None
+        log = partition.log
         aborted = log.aborted_transactions(0, log.log_end_offset)
         hidden = {offset for each in aborted for offset in range(each.first_offset, each.last_offset)}
-        values = self.broker.values(TOPIC, 0)
+        values = self.broker.values(TOPIC, index)
         controls = {header.base_offset for header, _ in log.headers(0) if header.is_control}
-        return [value for offset, value in enumerate(values) if value is not None and offset not in hidden | controls]
+        found = enumerate(values)
+        return [(offset, value) for offset, value in found if value is not None and offset not in hidden | controls]
+
+
+class AnyOrderFlusher:
+    """Flushes what waits when told to, one log after the other in any order, as threads do."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self.waiting: dict[PartitionLog, list[Any]] = {}
+
+    def request(self, log: PartitionLog, callback: Any) -> None:
+        if log.durable_offset >= log.log_end_offset:
+            callback(None)
+        else:
+            self.waiting.setdefault(log, []).append(callback)
+
+    def step(self) -> None:
+        log = self._rng.choice(list(self.waiting))
+        callbacks = self.waiting.pop(log)
+        log.flush()
+        for callback in callbacks:
+            callback(None)
+
+    def together(self) -> None:
+        """Flush what waits now, at the same time; what it makes others ask for waits for the next time."""
+        waiting, self.waiting = self.waiting, {}
+        for log in waiting:
+            log.flush()
+        for callback in [each for callbacks in waiting.values() for each in callbacks]:
+            callback(None)
+
+
+class GroupCommitBroker(CoordinatedBroker):
+    """A broker that answers when all is on disk that the answer speaks of, and not before. `look` is called at each step."""
+
+    def __init__(self, path: Path, rng: random.Random) -> None:
+        self.flusher, self.look = AnyOrderFlusher(rng), lambda: None
+        super().__init__(path, flusher=self.flusher)
+
+    def start(self) -> None:
+        self.flusher.waiting.clear()
+        super().start()
+        self.rest()
+
+    def rest(self) -> None:
+        while self.flusher.waiting:
+            self.flusher.step()
+            self.look()
+
+    def call(self, message: Any, version: int) -> Any:
+        answer = as_reply(self.handlers.handle(RequestContext(message.api_key, version, 1, "test", "here", 1), message))
+        self.rest()
+        return answer.value
+
+
+class ModelOfVersionTwo(Model):
+    """One producer whose transactions write to two partitions and commit offsets; `seen`: what readers have had."""
+
+    broker: GroupCommitBroker
+
+    def __init__(self, broker: GroupCommitBroker, rng: random.Random) -> None:
+        self.owner: dict[str, int] | None = None
+        self.seen: set[bytes] = set()
+        self._seen_to = [0] * PARTITIONS
+        super().__init__(broker, rng)
+        broker.look = self._look
+
+    def transaction(self) -> None:
+        self.number += 1
+        group, is_commit = self.rng.choice(GROUPS), self.rng.random() < 0.7
+        owner, value = self.owner or self._begin(), b"%d" % self.number
+        self.owner = None
+        batches = [batch(value, base_sequence=0, is_transactional=True, **owner)] * PARTITIONS
+        offsets = {(group, index): self.number for index in range(PARTITIONS)}
+        produced = self.broker.call(produce_request(TOPIC, *batches, transactional_id="x"), 12)
+        assert {each.error_code for each in produced.responses[0].partition_responses} == {0}
+        self._commit_in_transaction(owner, group)
+        if is_commit:
+            self.in_doubt, self.records_in_doubt = offsets, [value]
+        ended = self.broker.call(messages.EndTxnRequest(transactional_id="x", committed=is_commit, **owner), 5)
+        assert ended.error_code == 0
+        self.owner = {"producer_id": ended.producer_id, "producer_epoch": ended.producer_epoch}
+        if is_commit:
+            self.acked.update(offsets)
+            self.records.append(value)
+        self.in_doubt, self.records_in_doubt = {}, []
+
+    def _begin(self) -> dict[str, int]:
+        request = messages.InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
+        granted = self.broker.call(request, 5)
+        if granted.error_code == ErrorCode.CONCURRENT_TRANSACTIONS:
+            granted = self.broker.call(request, 5)
+        assert granted.error_code == 0
+        return {"producer_id": granted.producer_id, "producer_epoch": granted.producer_epoch}
+
+    def _commit_in_transaction(self, owner: dict[str, int], group: str) -> None:
+        answer = self.broker.call(self._offsets_request(owner, group), 5)
+        assert {each.error_code for each in answer.topics[0].partitions} == {0}
+
+    def check(self) -> None:
+        if self.rng.random() < 0.5:  # else its time runs out
+            self.owner = self._begin()
+        self.broker.time.advance(60_001)
+        self.broker.rest()
+        super().check()
+        assert set(self.records) >= self.seen, "what a reader has seen is committed"
+        assert self._committed(0) == self._committed(1) == self.records, "all of its partitions, or none"
+
+    def _look(self) -> None:
+        """Read on where something has become visible."""
+        for index in range(PARTITIONS):
+            partition = self.broker.core.partition(TOPIC, index)
+            if partition is not None and partition.log.last_stable_offset > self._seen_to[index]:
+                self._seen_to[index] = partition.log.last_stable_offset
+                self.seen.update(self._committed(index))
+
+    def _committed(self, index: int) -> list[bytes]:
+        """Return what a read_committed reader has of a partition."""
+        partition = self.broker.core.partition(TOPIC, index)
+        if partition is None:
+            return []
+        return [value for offset, value in self._uncontrolled(index) if offset < partition.log.last_stable_offset]
 
 
 def run_with_power_cuts(broker: CoordinatedBroker, seed: int) -> None:
     rng = random.Random(seed)
-    model = Model(broker, rng)
+    cut_often(broker, Model(broker, rng), rng)
+
+
+def cut_often(broker: CoordinatedBroker, model: Model, rng: random.Random) -> None:
     for _ in range(3):
         broker.disk.cut_at_step = broker.disk.steps + rng.randrange(1, 250)
         with pytest.raises(PowerCut):
@@ -159,6 +300,37 @@ def run_with_power_cuts(broker: CoordinatedBroker, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(25))
 def test_a_power_cut_loses_no_offset_and_tears_no_transaction(tmp_path: Path, seed: int) -> None:
     run_with_power_cuts(CoordinatedBroker(tmp_path), seed)
+
+
+def test_a_commit_waits_for_the_disk_twice(tmp_path: Path) -> None:
+    broker = GroupCommitBroker(tmp_path, random.Random(0))
+    model = ModelOfVersionTwo(broker, random.Random(0))
+    owner = model._begin()
+
+    def rounds(*requests: tuple[Any, int]) -> int:
+        answers = [
+            as_reply(broker.handlers.handle(RequestContext(request.api_key, version, 1, "test", "here", 1), request))
+            for request, version in requests
+        ]
+        for count in range(10):
+            if all(answer.is_done for answer in answers):
+                return count
+            broker.flusher.together()
+        raise AssertionError("it is never answered")
+
+    batches = [batch(b"v", base_sequence=0, is_transactional=True, **owner)] * PARTITIONS
+    produced = produce_request(TOPIC, *batches, transactional_id="x"), 12
+    assert rounds(produced, (model._offsets_request(owner, "one"), 5)) == 1
+    assert rounds((messages.EndTxnRequest(transactional_id="x", committed=True, **owner), 5)) == 1
+    assert model._committed(0)[-1] == model._committed(1)[-1] == b"v"
+    broker.close()
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_whatever_part_of_a_commit_is_on_disk_it_is_whole_after_a_power_cut(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    broker = GroupCommitBroker(tmp_path, rng)
+    cut_often(broker, ModelOfVersionTwo(broker, rng), rng)
 
 
 def test_coordinators_that_answer_before_their_journal_is_durable_are_caught(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from logflume.log.broker.groups import GroupConfig
+from logflume.log.broker.ports import Admission
 from logflume.log.broker.replies import Reply
 from logflume.log.protocol import messages
 from logflume.log.protocol.errors import ErrorCode
@@ -199,20 +200,28 @@ def test_offsets_on_their_way_to_disk_are_unstable_already(broker: Broker) -> No
 
 @pytest.mark.parametrize(("version", "can_add"), [(v, v >= 5) for v in range(6)])
 def test_the_transaction_is_asked_first(broker: Broker, version: int, can_add: bool) -> None:
-    broker.admission.answer = ErrorCode.INVALID_PRODUCER_EPOCH
+    broker.admission.answer = Admission(ErrorCode.INVALID_PRODUCER_EPOCH)
     assert broker.txn_commit({("t", 0): 5}, version=version) == {("t", 0): ErrorCode.INVALID_PRODUCER_EPOCH}
     partition = broker.groups.journal_partition("g")
     assert broker.admission.asked == [("tx", 7, 0, "__consumer_offsets", partition, can_add)]
     assert broker.groups.unstable_partitions("g") == set()
 
 
-def test_a_commit_waits_until_its_partition_is_in_the_transaction(broker: Broker) -> None:
-    broker.admission.answer = admitted = Reply()
+@pytest.mark.parametrize("is_first_added", [True, False])
+def test_a_commit_waits_until_its_partition_is_in_the_transaction(broker: Broker, is_first_added: bool) -> None:
+    added = Reply()
+    broker.admission.answer = Admission(added=added, is_first_added=is_first_added)
     waiting = broker.txn_commit({("t", 0): 5})
     assert not waiting.is_done
-    admitted.set(OK)
+    assert broker.groups.unstable_partitions("g") == (set() if is_first_added else {("t", 0)})
+    added.set(OK)
     assert waiting.is_done
     assert broker.groups.unstable_partitions("g") == {("t", 0)}
+
+
+def test_a_commit_whose_partition_could_not_be_added_is_refused(broker: Broker) -> None:
+    broker.admission.answer = Admission(added=Reply.of(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    assert broker.txn_commit({("t", 0): 5}) == {("t", 0): ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
 
 def test_a_stale_member_cannot_commit_in_a_transaction(broker: Broker) -> None:

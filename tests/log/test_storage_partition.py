@@ -304,6 +304,17 @@ def marker(log: PartitionLog, *, epoch: int = 0, coordinator_epoch: int = 0, is_
     )
 
 
+def test_a_transaction_ends_for_readers_once_its_marker_is_on_disk() -> None:
+    log = open_log(SimulatedDisk())
+    idempotent(log, 0, is_transactional=True)
+    append(log)
+    log.flush()
+    marker(log)
+    assert (log.last_stable_offset, log.durable_offset) == (0, 2)
+    log.flush()
+    assert log.last_stable_offset == 3
+
+
 def test_transactions_hold_the_last_stable_offset_and_are_listed_when_aborted() -> None:
     disk = SimulatedDisk()
     log = open_log(disk)

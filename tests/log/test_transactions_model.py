@@ -9,7 +9,7 @@ and once everybody rests no record is left undecided.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import settings
@@ -20,34 +20,21 @@ from logflume.log.broker.replies import Reply
 from logflume.log.broker.testing.simulated import SimulatedJournal
 from logflume.log.protocol.errors import ErrorCode
 
-from ._transactions_harness import Marker, Partitions, TxnBroker
+from ._transactions_harness import Data, Marker, Partitions, TxnBroker
 
 PARTITIONS = [("t", 0), ("t", 1), ("u", 0)]
 TIMEOUT_MS = 5_000
 
 
-@dataclass(frozen=True)
-class Data:
-    producer_id: int
-    epoch: int
-    transaction: int
-
-
 @dataclass(eq=False)
 class LoggedPartitions(Partitions):
-    """Partitions with a log each, which refuse older epochs as the storage does."""
-
-    logs: dict[tuple[str, int], list[Data | Marker]] = field(default_factory=lambda: {where: [] for where in PARTITIONS})
-
-    def epoch(self, where: tuple[str, int], producer_id: int) -> int:
-        return max((e.epoch for e in self.logs[where] if e.producer_id == producer_id), default=-1)
+    """Partitions that refuse markers of older epochs as the storage does."""
 
     def flush(self, *, count: int | None = None) -> None:
         before = len(self.markers)
         while self.in_flight and (count is None or len(self.markers) - before < count):
             marker = self.in_flight[0][0]
-            assert marker.epoch >= self.epoch(marker.where, marker.producer_id), "a marker of an older epoch"
-            self.logs[marker.where].append(marker)
+            assert marker.epoch >= (self.producer_epoch(*marker.where, marker.producer_id) or 0), "a marker of an older epoch"
             super().flush(count=1)
 
 
@@ -154,22 +141,32 @@ class TransactionsModel(RuleBasedStateMachine):
         transaction, incarnation = client.transaction, self.incarnation
         client.producing += 1
 
-        def append(error: ErrorCode) -> None:
-            if incarnation != self.incarnation:
-                return
-            client.producing -= 1
-            if error == ErrorCode.NONE and producer[1] >= self.partitions.epoch(where, producer[0]):
-                self.partitions.logs[where].append(Data(*producer, transaction))
-            elif error != ErrorCode.CONCURRENT_TRANSACTIONS:
-                client.producer = None
+        def answered(error: ErrorCode) -> None:
+            if incarnation == self.incarnation:
+                client.producing -= 1
+                if error not in (ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS):
+                    client.producer = None
+
+        def append(error: ErrorCode) -> ErrorCode:
+            if error == ErrorCode.NONE and incarnation == self.incarnation:
+                is_appended = self.partitions.append(where, Data(*producer, transaction))
+                return ErrorCode.NONE if is_appended else ErrorCode.INVALID_PRODUCER_EPOCH
+            return error
 
         if client.is_new:
-            admitted = self.broker.produce(producer, where)
-            admitted.then(append) if isinstance(admitted, Reply) else append(admitted)
+            admission = self.broker.txns.admit("tx", *producer, *where, can_add=True)
+            added = admission.added or Reply.of(ErrorCode.NONE)
+            if admission.is_first_added:
+                added.then(lambda error: answered(append(error)))
+                return
+            appended = append(admission.error)
+            added.then(lambda error: answered(appended or error))
             return
 
         def on_added(error: ErrorCode) -> None:
-            append(self.broker.produce(producer, where, can_add=False) if error == ErrorCode.NONE else error)
+            if error == ErrorCode.NONE:
+                error = self.broker.txns.admit("tx", *producer, *where, can_add=False).error
+            answered(append(error))
 
         self.broker.txns.add_to_transaction("tx", *producer, [where]).then(on_added)
 
@@ -178,12 +175,15 @@ class TransactionsModel(RuleBasedStateMachine):
         client = self._idle(data)
         if client is None or client.producer is None or client.transaction is None:
             return
-        transaction = client.transaction
+        self._end(client, client.producer, client.transaction, is_commit=is_commit)
+        self._settle(data)
+
+    def _end(self, client: Client, producer: tuple[int, int], transaction: int, *, is_commit: bool) -> None:
         if is_commit:
             self.committing.add(transaction)
         if client.is_new:
-            self.sent_ends.append((client.producer, is_commit))
-        answer = self.broker.txns.end("tx", *client.producer, is_commit=is_commit, is_bumping=client.is_new)
+            self.sent_ends.append((producer, is_commit))
+        answer = self.broker.txns.end("tx", *producer, is_commit=is_commit, is_bumping=client.is_new)
 
         def on_ended(grant: Any) -> None:
             if grant.error == ErrorCode.NONE:
@@ -195,7 +195,6 @@ class TransactionsModel(RuleBasedStateMachine):
                 client.producer = client.transaction = None
 
         self._ask(client, answer, on_ended)
-        self._settle(data)
 
     @rule(data=st.data())
     def an_old_end_comes_late(self, data: st.DataObject) -> None:
@@ -217,10 +216,43 @@ class TransactionsModel(RuleBasedStateMachine):
     def wait(self, delay_ms: int) -> None:
         self.broker.time.advance(delay_ms)
 
+    @rule(
+        data=st.data(),
+        where=st.lists(st.sampled_from(PARTITIONS), min_size=1, max_size=3, unique=True),
+        ends=st.sampled_from([None, True, True, False]),
+        journal=st.integers(0, 2),
+        markers=st.integers(0, 3),
+    )
+    def crash_while_it_is_written(
+        self, data: st.DataObject, where: list[tuple[str, int]], ends: bool | None, journal: int, markers: int
+    ) -> None:
+        """Of what belongs to one request some reaches the disk, and of what the client does next if it was answered."""
+        client = self._idle(data)
+        if client is None:
+            return
+        if client.producer is None:
+            self._start(client, names_itself=False)
+            self.broker.journal.flush()
+        for each in where:
+            if client.producer is not None:
+                self._produce(client, client.producer, each)
+        if ends is not None:
+            self.broker.journal.flush()
+            if client.producer is None or client.transaction is None or client.producing:
+                return
+            self._end(client, client.producer, client.transaction, is_commit=ends)
+        self.broker.journal.flush(count=journal)
+        self.partitions.flush(count=markers)
+        if ends is not None and not client.is_waiting and client.producer is not None:
+            self._produce(client, client.producer, where[0])
+        self._crash(kept=0)
+
     @rule(kept=st.integers(0, 4), happens=st.integers(0, 2))
     def crash(self, kept: int, happens: int) -> None:
-        if happens != 1:
-            return
+        if happens == 1:
+            self._crash(kept=kept)
+
+    def _crash(self, *, kept: int) -> None:
         self.incarnation += 1
         self.broker.crash(kept=kept)
         for client in self.clients:
@@ -234,7 +266,7 @@ class TransactionsModel(RuleBasedStateMachine):
     def _fates_seen(self) -> dict[int, set[bool | None]]:
         """Return per transaction what the markers say of its records; None: undecided."""
         seen: dict[int, set[bool | None]] = {}
-        for log in self.partitions.logs.values():
+        for log in list(self.partitions.logs.values()):
             for index, entry in enumerate(log):
                 if isinstance(entry, Data):
                     later = (e for e in log[index:] if isinstance(e, Marker) and e.producer_id == entry.producer_id)

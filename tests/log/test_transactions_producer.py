@@ -373,8 +373,14 @@ def test_an_end_that_cannot_be_stored_can_be_repeated(broker: TxnBroker) -> None
     broker.produce(producer, ("t", 0))
     broker.journal.is_failing = True
     assert broker.end(producer) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, *NOTHING)
+    assert broker.end(producer, is_commit=False)[0] != OK, "a partition has the marker of its commit"
+    waiting = broker.end(producer)
+    broker.time.advance(1_000)
+    assert ended(waiting.value)[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
     broker.journal.is_failing = False
+    broker.time.advance(100)
     assert broker.end(producer)[0] == OK
+    assert broker.partitions.markers == [Marker(("t", 0), producer[0], 1, True)]
 
 
 def test_nothing_else_happens_while_a_decision_is_on_its_way(broker: TxnBroker) -> None:

@@ -71,13 +71,113 @@ def test_a_decided_end_is_finished(broker: TxnBroker, is_commit: bool, version: 
 def test_an_end_that_was_not_decided_is_not_there(broker: TxnBroker, kept: int) -> None:
     producer = broker.started()
     broker.produce(producer, ("t", 0))
-    broker.journal.is_manual = True
+    broker.journal.is_manual = broker.partitions.is_manual = True
     broker.end(producer)
-    broker.journal.is_manual = False
+    broker.journal.is_manual = broker.partitions.is_manual = False
     broker.crash(kept=kept)
     broker.journal.flush()
     assert broker.state() == ("CompleteCommit" if kept else "Ongoing")
     assert broker.end(producer) == (OK, producer[0], 1)
+
+
+@pytest.mark.parametrize("written", [1, 2])
+def test_a_commit_of_which_only_markers_are_there_is_finished(broker: TxnBroker, written: int) -> None:
+    producer = broker.started()
+    broker.add(producer, ("t", 0), ("t", 1), ("t", 2))
+    broker.journal.is_manual = broker.partitions.is_manual = True
+    broker.end(producer)
+    broker.partitions.flush(count=written)
+    broker.journal.is_manual = broker.partitions.is_manual = False
+    broker.crash()
+    broker.journal.flush()
+    assert set(broker.partitions.markers) == {Marker(("t", p), producer[0], 1, True) for p in range(3)}
+    assert broker.state() == "CompleteCommit"
+    assert broker.end(producer) == (OK, producer[0], 1)
+
+
+@pytest.mark.parametrize("is_timeout", [True, False])
+def test_nothing_is_aborted_while_a_partition_that_cannot_be_read_may_hold_its_commit(
+    broker: TxnBroker, is_timeout: bool
+) -> None:
+    producer = broker.started(timeout_ms=5_000)
+    broker.produce(producer, ("t", 0))
+    broker.produce(producer, ("t", 1))
+    broker.journal.is_manual = broker.partitions.is_manual = True
+    broker.end(producer)
+    broker.partitions.flush(count=1)
+    broker.journal.is_manual = broker.partitions.is_manual = False
+    broker.partitions.errors[("t", 0)] = ErrorCode.KAFKA_STORAGE_ERROR
+    broker.crash()
+    broker.journal.flush()
+    if is_timeout:
+        broker.time.advance(60_000)
+    else:
+        assert broker.init()[0] == ErrorCode.CONCURRENT_TRANSACTIONS
+        assert broker.end(producer, is_commit=False)[0] == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert broker.state() == "Ongoing"
+    broker.partitions.errors.clear()
+    broker.time.advance(60_000)
+    broker.init()
+    assert set(broker.partitions.markers) == {Marker(("t", p), producer[0], 1, True) for p in range(2)}
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_records_whose_addition_was_lost_belong_to_the_transaction(broker: TxnBroker, is_first: bool) -> None:
+    producer = broker.started(timeout_ms=5_000)
+    if not is_first:
+        broker.produce(producer, ("t", 0))
+    broker.journal.is_manual = True
+    assert not broker.produce(producer, ("t", 1)).is_done
+    broker.journal.is_manual = False
+    broker.crash()
+    broker.journal.flush()
+    assert broker.state() == "Ongoing"
+    broker.time.advance(5_000)
+    assert Marker(("t", 1), producer[0], 1, False) in broker.partitions.markers
+    assert not broker.partitions.open_transactions()
+
+
+def test_records_whose_addition_could_not_be_written_belong_to_the_transaction(broker: TxnBroker) -> None:
+    producer = broker.started(timeout_ms=5_000)
+    broker.journal.is_failing = True
+    assert broker.produce(producer, ("t", 1)) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    broker.journal.is_failing = False
+    broker.time.advance(5_000)
+    assert not broker.partitions.open_transactions()
+
+
+def test_records_of_a_partition_that_comes_back_belong_to_the_transaction(broker: TxnBroker) -> None:
+    producer = broker.started(timeout_ms=5_000)
+    broker.journal.is_manual = True
+    broker.produce(producer, ("t", 1))
+    broker.journal.is_manual = False
+    broker.partitions.errors[("t", 1)] = ErrorCode.KAFKA_STORAGE_ERROR
+    broker.crash()
+    assert broker.state() == "Empty"
+    broker.partitions.errors.clear()
+    broker.txns.on_partition_back(broker.partitions.opened(("t", 1)))
+    assert broker.state() == "Ongoing"
+    broker.time.advance(5_000)
+    assert not broker.partitions.open_transactions()
+
+
+def test_records_behind_a_commit_whose_completion_was_lost_are_not_committed(broker: TxnBroker) -> None:
+    producer = broker.started(timeout_ms=5_000)
+    broker.produce(producer, ("t", 0))
+    broker.produce(producer, ("t", 1))
+    broker.journal.is_manual = True
+    broker.end(producer)
+    broker.journal.flush(count=1)
+    broker.produce((producer[0], 1), ("t", 0))
+    broker.crash()
+    broker.journal.flush()
+    assert (broker.state(), broker.txns.transaction("tx").partitions) == ("Ongoing", {("t", 0)})  # type: ignore[union-attr]
+    assert Marker(("t", 0), producer[0], 1, True) == broker.partitions.markers[0]
+    assert broker.partitions.markers.count(Marker(("t", 0), producer[0], 1, True)) == 1, "its records would be committed"
+    ended_so = broker.end((producer[0], 1), is_commit=False)
+    broker.journal.flush()
+    assert ended(ended_so.value) == (OK, producer[0], 2)
+    assert Marker(("t", 0), producer[0], 2, False) in broker.partitions.markers
 
 
 def test_a_completion_that_was_lost_is_done_again(broker: TxnBroker) -> None:

@@ -1,4 +1,4 @@
-"""A process that runs a backfill without Spark and kills itself at a failpoint: ADDRESS NAME KIND FAILPOINT MARKER."""
+"""A process that runs a backfill without Spark and kills itself at a failpoint: ADDRESS NAME KIND FAILPOINT MARKER [KEEP]."""
 
 import sys
 
@@ -8,8 +8,7 @@ from ._kills import KillOnce
 from ._spark_apps import loader
 
 if __name__ == "__main__":
-    address, name, kind, failpoint, marker = sys.argv[1:]
-    report = run_backfill(
-        plan_backfill(loader(name, kind), address), LocalRunner(), failpoint=KillOnce(address, name, failpoint, marker)
-    )
+    address, name, kind, failpoint, marker, *keep = sys.argv[1:]
+    plan = plan_backfill(loader(name, kind), address, keep=next(iter(keep), None))
+    report = run_backfill(plan, LocalRunner(), failpoint=KillOnce(address, name, failpoint, marker))
     print(report.results, report.entries)

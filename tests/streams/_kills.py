@@ -9,9 +9,7 @@ from dataclasses import dataclass
 
 from logflume.log import TopicPartition, connect
 
-from ._spark_apps import PARTITIONS
-
-WAIT_S = 120
+from ._spark_apps import PARTITIONS, WAIT_S
 
 
 def wait_until_begun(address: str, application: str) -> None:
@@ -40,7 +38,7 @@ class KillOnce:
     def __call__(self, reached: str) -> None:
         if reached != self.at:
             return
-        if reached == "writing":
+        if reached.startswith("writing"):
             wait_until_begun(self.address, self.application)
         try:
             os.close(os.open(self.marker, os.O_CREAT | os.O_EXCL))

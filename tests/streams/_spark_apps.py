@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from functools import partial
+from pathlib import Path
 
 import msgspec
+import pytest
 
 import logflume as lf
 from logflume import col
 from logflume.log import Log, TopicPartition
 from logflume.streams.planner import plan
+from logflume.streams.runtime import Engine, EngineOptions
 from logflume.streams.seams import Plan
 
 PARTITIONS = 3
+ORDERS = [TopicPartition("orders", p) for p in range(PARTITIONS)]
+WAIT_S = 120
 WINDOW_MS, GRACE_MS = 600_000, 120_000
 
 
@@ -100,7 +106,9 @@ def send_orders(log: Log, count: int, *, seed: int, start_ms: int) -> int:
 
 
 def final_results(log: Log, topic: str) -> dict[bytes | None, tuple[bytes | None, int, int]]:
-    """Return the newest (value, timestamp, partition) of each key, committed records only."""
+    """Return the newest (value, timestamp, partition) of each key, committed records only; nothing where there is no topic."""
+    if not log.admin().find_topics([topic]):
+        return {}
     partitions = [TopicPartition(topic, p) for p in range(PARTITIONS)]
     ends = log.admin().end_offsets(partitions, read_committed=True)
     consumer = log.consumer()
@@ -112,3 +120,37 @@ def final_results(log: Log, topic: str) -> dict[bytes | None, tuple[bytes | None
                 newest[record.key] = (record.value, record.timestamp_ms, record.partition)
     consumer.close()
     return newest
+
+
+def run_live(log: Log, name: str, kind: str, state_dir: Path) -> dict[str, int]:
+    """Run an application until it has read everything there is; return what it left out by reason."""
+    plan = make_plan(name, kind)
+    engine = Engine(plan, log, EngineOptions(state_dir=state_dir, commit_interval_ms=50))
+    engine.start()
+    deadline = time.monotonic() + WAIT_S
+    try:
+        while time.monotonic() < deadline:
+            assert not engine.has_ended
+            if is_done(log, plan.application):
+                return dict(engine.status().dropped)
+    finally:
+        engine.stop()
+    pytest.fail(f"{name} did not read everything within {WAIT_S} s: {engine.status()}")
+
+
+def is_done(log: Log, application: str) -> bool:
+    """Return whether the application has committed the end of everything it reads, its repartition topics included."""
+    committed = log.admin().group_offsets(application)
+    if not {tp for tp in committed if tp.topic == "orders"} >= set(ORDERS):
+        return False
+    ends = log.admin().end_offsets(committed, read_committed=True)
+    if not all(at.offset >= ends[tp] for tp, at in committed.items()):
+        return False
+    repartition = [
+        topic
+        for topic in log.admin().list_topics(include_internal=True)
+        if topic.startswith(f"{application}-") and topic.endswith("-repartition")
+    ]
+    every = [TopicPartition(topic, p) for topic in repartition for p in range(PARTITIONS)]
+    ends = log.admin().end_offsets(every, read_committed=True)
+    return all(ends[tp] == 0 or (tp in committed and committed[tp].offset >= ends[tp]) for tp in every)

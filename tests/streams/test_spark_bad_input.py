@@ -112,7 +112,9 @@ def test_what_an_executor_lacks_is_said_in_words(tmp_path: Path) -> None:
     (said,) = Probe(pickled(partial(make_plan, "x", "direct")), "127.0.0.1:1", None, None)(0)
     assert "does not reach the log at 127.0.0.1:1" in said
     said = next(iter(Probe(b"", "", str(tmp_path / "shared" / "marker"), None)(0)))
-    assert f"does not see {tmp_path}/shared: state between batches needs a directory that all executors share" in said
+    assert (
+        f"does not see {tmp_path}/shared: what is kept between batches or runs needs a directory that all executors share" in said
+    )
 
 
 def test_the_cause_of_an_executor_is_the_line_that_says_it() -> None:

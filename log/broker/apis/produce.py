@@ -23,7 +23,7 @@ from logflume.log.broker.incoming import (
     is_quick,
     max_unpacked_bytes,
 )
-from logflume.log.broker.ports import TxnAdmission
+from logflume.log.broker.ports import Admission, TxnAdmission
 from logflume.log.broker.replies import Reply, as_reply
 from logflume.log.broker.requests import CLOSE_CONNECTION, NO_RESPONSE, CloseConnection, RequestContext
 from logflume.log.broker.schema_ids import Found, find_schemas
@@ -144,14 +144,15 @@ class ProduceHandler:
         if not batch.header.is_transactional:
             return self._check(batch)
         try:
-            admitted = self._admit(batch)
+            admission = self._admit(batch)
         except LogflumeError as error:
             return error
-        if isinstance(admitted, Reply) and not admitted.is_done:
-            kept, prepared = batch.kept(), Reply()
-            admitted.then(lambda error: as_reply(self._check_admitted(kept, error)).then(prepared.set))
-            return prepared
-        return self._check_admitted(batch, admitted.value if isinstance(admitted, Reply) else admitted)
+        if admission.added is None or not admission.is_first_added:
+            batch.added = admission.added
+            return self._check_admitted(batch, admission.error)
+        kept, prepared = batch.kept(), Reply()
+        admission.added.then(lambda error: as_reply(self._check_admitted(kept, error)).then(prepared.set))
+        return prepared
 
     def _check_admitted(self, batch: _Batch, error: int) -> Any:
         if error:
@@ -218,19 +219,22 @@ class ProduceHandler:
         if run.acks != ACKS_NONE:
             run.left += 1
             self._core.flush(partition, partial(run.flushed, answer))
+            if batch.added is not None:
+                run.left += 1
+                batch.added.then(partial(run.added, answer))
         else:
             self._core.flush(partition, _ignore)
 
     def _rules(self, partition: Partition) -> Rules:
         return Rules(partition.log.config, partition.forced_codec, self._core.clock.wall_ms())
 
-    def _admit(self, batch: _Batch) -> int | Reply:
+    def _admit(self, batch: _Batch) -> Admission:
         """Ask whether the partition belongs to the producer's ongoing transaction (KIP-890). Raises LogflumeError."""
         log, header = batch.partition.log, batch.header
         if batch.transactional_id is None:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "a transactional batch came without a transactional id")
         if self._admission is None:
-            return ErrorCode.NONE
+            return Admission()
         return self._admission.admit(
             batch.transactional_id,
             header.producer_id,
@@ -273,9 +277,12 @@ class ProduceHandler:
 
 
 class _Batch:
-    """A batch on its way into a partition. `records` is a view of a buffer that is used again, unless it is `kept`."""
+    """A batch on its way into a partition. `records` is a view of a buffer that is used again, unless it is `kept`.
 
-    __slots__ = ("answer", "context", "header", "is_kept", "partition", "records", "rules", "run", "transactional_id")
+    `added`: what has to be on disk beside it before it is acknowledged.
+    """
+
+    __slots__ = ("added", "answer", "context", "header", "is_kept", "partition", "records", "rules", "run", "transactional_id")
 
     def __init__(
         self,
@@ -291,6 +298,7 @@ class _Batch:
         self.run, self.answer, self.partition, self.rules = run, answer, partition, rules
         self.records, self.header, self.is_kept = records, header, False
         self.transactional_id, self.context = transactional_id, context
+        self.added: Reply | None = None
 
     def kept(self) -> _Batch:
         """Copy the records, for something has to happen before they are appended; it counts as work left of the request."""
@@ -339,6 +347,12 @@ class _Run:
         if error is not None:
             answer.error_code, answer.error_message = ErrorCode.KAFKA_STORAGE_ERROR, detail_of(error)
             answer.base_offset = -1
+        self.one_done()
+
+    def added(self, answer: Any, error: int) -> None:
+        """The partition was added to the transaction, or could not be."""
+        if error:
+            self.fail(answer, KafkaError(error))
         self.one_done()
 
     def one_done(self) -> None:

@@ -3,7 +3,14 @@
 A state machine (architecture, D2). Each id lives in one partition of `__transaction_state`. A change counts once it is on
 disk: requests are answered then, and what comes meanwhile hears CONCURRENT_TRANSACTIONS. `Prepare*` on disk is the decision;
 its markers are written until all are there, also after a crash. Exception: `Complete*` counts as soon as it is appended;
-should a crash lose it, the markers are written again, which changes nothing, as all that is later in the journal is lost too.
+should a crash lose it, the markers are written again.
+
+Where each end has a new epoch (transaction version 2), what is in the partitions says as much as the journal, so both are
+written at the same time, and a crash may leave either:
+- records without their addition to the transaction: they are added when the journal is read (`_adopt`);
+- markers of a commit without its decision: a partition that has the epoch behind an ongoing transaction holds its marker, for
+  an abort is on disk before its markers; the other partitions get theirs (`_finish_begun`);
+- records of the next transaction without the completion of the last: markers leave them alone (`TxnPartitions.write_marker`).
 """
 
 from __future__ import annotations
@@ -12,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from logflume.log.broker.partitioner import partition_of
-from logflume.log.broker.ports import Clock, Journal, JournalRecord, Timers, TxnPartitions
+from logflume.log.broker.ports import Admission, Clock, Journal, JournalRecord, OpenInPartition, Timers, TxnPartitions
 from logflume.log.broker.replies import Reply
 from logflume.log.broker.turns.deadline import Deadline
 from logflume.log.errors import DecodeError
@@ -45,14 +52,18 @@ class ProducerGrant:
 class _Slot:
     """One transactional id. `txn` is on disk; `next`, if set, is on its way there (the last of several, if they are additions).
 
-    `ends`: EndTxn requests to answer when the end under way is complete.
+    `ends`: EndTxn requests to answer when the end under way is complete. `adding`: the last addition on its way.
+    `is_undecided`: an end has begun and is on no disk yet. `is_replayed`: read from the journal, and not ended since.
     """
 
     txn: Txn
     timeout: Deadline
     next: Txn | None = None
     ends: list[Reply] = field(default_factory=list)
+    adding: Reply | None = None
     is_known: bool = True
+    is_undecided: bool = False
+    is_replayed: bool = False
 
     @property
     def latest(self) -> Txn:
@@ -80,6 +91,8 @@ class TransactionCoordinator:
         self._expiry = Deadline(clock, timers, self._on_expiry)
         self._expiring: list[str] = []
         """Ids that this round has not looked at yet."""
+        self._orphans: dict[str, list[OpenInPartition]] = {}
+        """Records of the transaction behind the one whose end is being finished, by transactional id."""
 
     # -- life
 
@@ -92,12 +105,33 @@ class TransactionCoordinator:
                         self._replay(record)
                     except DecodeError as error:
                         raise DecodeError(f"{TRANSACTIONS_TOPIC}-{partition}, offset {batch.base_offset}: {error}") from error
+        slots = {slot.txn.producer_id: slot for slot in self._slots.values()}
+        for found in self._partitions.open_transactions():
+            self._adopt(slots.get(found.producer_id), found)
         for slot in list(self._slots.values()):
-            if slot.txn.state is TxnState.ONGOING:
-                self._watch(slot)
-            elif slot.txn.state.is_preparing:
+            slot.is_replayed = True
+            if slot.txn.state.is_preparing:
                 self._write_markers(slot)
+            elif slot.txn.state is TxnState.ONGOING and not self._finish_begun(slot):
+                self._watch(slot)
         self._expiry.set_after(self._config.expiry_check_interval_ms)
+
+    def on_partition_back(self, opened: Iterable[OpenInPartition]) -> None:
+        """Take note of what is open in a partition that could not be read before."""
+        for found in opened:
+            self._adopt(next((s for s in self._slots.values() if s.txn.producer_id == found.producer_id), None), found)
+
+    def _adopt(self, slot: _Slot | None, found: OpenInPartition) -> None:
+        """Take records into the transaction of their producer's epoch; those of ids that are not known are left as they are."""
+        if slot is None or slot.latest.producer_epoch != found.producer_epoch:
+            return
+        txn = slot.latest
+        if txn.state.is_preparing:
+            if txn.client_version >= 2:  # else their epoch is that of the transaction which is being ended
+                self._orphans.setdefault(txn.transactional_id, []).append(found)
+        elif (found.topic, found.partition) not in txn.partitions:
+            where = found.topic, found.partition
+            self._add(slot, [where], is_there=True)
 
     def _replay(self, record: JournalRecord) -> None:
         transactional_id = decode_key(record.key)
@@ -154,7 +188,8 @@ class TransactionCoordinator:
             return _grant(ErrorCode.PRODUCER_FENCED)
         known_epoch = producer_epoch if producer_id != NO_ID else NO_EPOCH
         if slot.txn.state is TxnState.ONGOING:
-            self._abort_by_ourselves(slot, known_epoch=known_epoch)
+            if self._may_abort(slot):
+                self._abort_by_ourselves(slot, known_epoch=known_epoch)
             return _grant(ErrorCode.CONCURRENT_TRANSACTIONS)
         return self._store_grant(slot, self._initialized(slot.txn, timeout_ms, known_epoch))
 
@@ -184,31 +219,37 @@ class TransactionCoordinator:
         slot = self._slots.get(transactional_id)
         if slot is None:
             return _error(ErrorCode.INVALID_PRODUCER_ID_MAPPING if transactional_id else ErrorCode.INVALID_REQUEST)
-        refusal = _refuse_producer(slot.txn, producer_id, producer_epoch)
-        if refusal:
-            return _error(refusal)
-        if slot.latest.state.is_preparing or (slot.next is not None and slot.next.state is not TxnState.ONGOING):
-            return _error(ErrorCode.CONCURRENT_TRANSACTIONS)
-        is_there = slot.txn.state is TxnState.ONGOING and slot.txn.partitions.issuperset(partitions)
-        if is_there or not partitions:
-            return _error(ErrorCode.NONE)
-        return self._store(slot, slot.latest.with_partitions(partitions, self._clock.wall_ms()))
+        refusal = _refuse_addition(slot, producer_id, producer_epoch)
+        return _error(refusal) if refusal else self._add(slot, partitions, is_there=False)
+
+    def _add(self, slot: _Slot, partitions: Collection[TopicPartition], *, is_there: bool) -> Reply:
+        """Add partitions to a transaction. `is_there`: they have records of it, and belong to it whatever the journal says."""
+        latest = slot.latest
+        if not partitions or (latest.state is TxnState.ONGOING and latest.partitions.issuperset(partitions)):
+            return _error(ErrorCode.NONE) if slot.next is None or slot.adding is None else slot.adding
+        slot.adding = self._store(slot, latest.with_partitions(partitions, self._clock.wall_ms()), stands=is_there)
+        return slot.adding
 
     def admit(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, *, can_add: bool
-    ) -> ErrorCode | Reply:
+    ) -> Admission:
         """Say whether this producer may write to a partition in its transaction; for Produce and TxnOffsetCommit (KIP-890).
 
-        An ErrorCode at once, or with `can_add` a Reply of one while the partition is being added. Whoever hears NONE must append
+        With `can_add` the partition is added if need be, while the records are appended. Whoever may append must do so
         before giving up control, so that no end can slip between.
         """
         error = self.verify(transactional_id, producer_id, producer_epoch, topic, partition)
         if not can_add or error is not ErrorCode.INVALID_TXN_STATE:
-            return error
-        reply = Reply()
-        added = self.add_to_transaction(transactional_id, producer_id, producer_epoch, [(topic, partition)])
-        added.then(lambda error: reply.set(_for_writers(error)))
-        return reply
+            return Admission(error)
+        slot = self._slots[transactional_id]
+        refusal = _refuse_addition(slot, producer_id, producer_epoch)
+        if refusal:
+            return Admission(_for_writers(refusal))
+        # The first epoch of an id that came with the end of a transaction is known once that end is complete on disk.
+        is_first_added = slot.latest.state.is_complete and slot.latest.producer_epoch == 0
+        added, answered = self._add(slot, [(topic, partition)], is_there=not is_first_added), Reply()
+        added.then(lambda error: answered.set(_for_writers(error)))
+        return Admission(added=answered, is_first_added=is_first_added)
 
     def verify(self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int) -> ErrorCode:
         """Return NONE if the partition belongs to the ongoing transaction of this producer, else why not."""
@@ -239,6 +280,8 @@ class TransactionCoordinator:
             return _grant(ErrorCode.CONCURRENT_TRANSACTIONS)
         if decision is EndAction.DONE:
             return _grant(ErrorCode.NONE, slot.txn.granted)
+        if decision is EndAction.BEGIN and not is_commit and not self._may_abort(slot):
+            return _grant(ErrorCode.CONCURRENT_TRANSACTIONS)
         reply = Reply()
         if decision is EndAction.WAIT:
             self._answer_when_complete(slot, reply)
@@ -248,6 +291,9 @@ class TransactionCoordinator:
         prepared = slot.txn.ended_by_client(
             self._clock.wall_ms(), is_commit=is_commit, is_bumped=is_bumping, next_producer_id=next_id
         )
+        if is_commit and is_bumping and not is_last:
+            self._commit_at_once(slot, prepared, reply)
+            return reply
 
         def on_decided(error: ErrorCode) -> None:
             if error:
@@ -259,6 +305,55 @@ class TransactionCoordinator:
         self._store(slot, prepared).then(on_decided)
         return reply
 
+    def _commit_at_once(self, slot: _Slot, prepared: Txn, reply: Reply) -> None:
+        """Write the decision and its markers at the same time: from here on it stands, for each of them on disk says it."""
+        left = 2
+
+        def one_done() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                self._complete(slot)
+
+        def on_stored(error: ErrorCode) -> None:
+            if error:
+                self._timers.call_later(self._config.retry_min_ms, store)
+                if not reply.is_done:
+                    reply.set(ProducerGrant(error))
+                return
+            slot.is_undecided = False
+            if not reply.is_done:
+                self._answer_when_complete(slot, reply)
+            one_done()
+
+        def store() -> None:
+            self._store(slot, prepared, stands=True).then(on_stored)
+
+        slot.timeout.cancel()
+        slot.is_undecided = True
+        store()
+        self._markers.write(prepared, one_done)
+
+    def _finish_begun(self, slot: _Slot) -> bool:
+        """Finish the commit of an ongoing transaction that was read from the journal, if a partition has its marker."""
+        txn = slot.txn
+        is_begun = slot.is_replayed and any(
+            self._partitions.producer_epoch(*where, txn.producer_id) == txn.producer_epoch + 1 for where in txn.partitions
+        )
+        if is_begun:
+            prepared = txn.ended_by_client(self._clock.wall_ms(), is_commit=True, is_bumped=True, next_producer_id=NO_ID)
+            self._commit_at_once(slot, prepared, Reply())
+        return is_begun
+
+    def _may_abort(self, slot: _Slot) -> bool:
+        """Whether a transaction may be aborted: not while a partition that cannot be read may have the marker of its commit."""
+        txn = slot.txn
+        if not slot.is_replayed or txn.state is not TxnState.ONGOING:
+            return True
+        if self._finish_begun(slot):
+            return False
+        return all(self._partitions.producer_epoch(*where, txn.producer_id) is not None for where in txn.partitions)
+
     def _answer_when_complete(self, slot: _Slot, reply: Reply) -> None:
         """Answer once the end under way is complete, or when that takes too long: the decision stands anyway."""
         granted = slot.txn.granted
@@ -267,7 +362,8 @@ class TransactionCoordinator:
         def on_wait_over() -> None:
             if reply in slot.ends:
                 slot.ends.remove(reply)
-                reply.set(ProducerGrant(ErrorCode.NONE, *granted))
+                error = ErrorCode.COORDINATOR_NOT_AVAILABLE if slot.is_undecided else ErrorCode.NONE
+                reply.set(ProducerGrant(error, *granted))
 
         waiting = self._timers.call_later(self._config.end_wait_max_ms, on_wait_over)
         reply.then(lambda _: waiting.cancel())
@@ -278,8 +374,10 @@ class TransactionCoordinator:
 
     def _complete(self, slot: _Slot) -> None:
         granted = slot.txn.granted
-        slot.txn = slot.txn.completed(self._clock.wall_ms())
+        slot.txn, slot.is_replayed = slot.txn.completed(self._clock.wall_ms()), False
         self._append(slot.txn)
+        for found in self._orphans.pop(slot.txn.transactional_id, ()):
+            self._adopt(slot, found)
         ends, slot.ends = slot.ends, []
         for reply in ends:
             reply.set(ProducerGrant(ErrorCode.NONE, *granted))
@@ -294,8 +392,12 @@ class TransactionCoordinator:
     def _on_timeout(self, slot: _Slot) -> None:
         if slot.next is not None:
             slot.timeout.set_after(RETRY_TIMEOUT_AFTER_MS)
-        elif slot.txn.state is TxnState.ONGOING:
+        elif slot.txn.state is not TxnState.ONGOING:
+            return
+        elif self._may_abort(slot):
             self._abort_by_ourselves(slot, known_epoch=NO_EPOCH)
+        elif slot.next is None:
+            slot.timeout.set_after(self._config.retry_max_ms)
 
     def _abort_by_ourselves(self, slot: _Slot, *, known_epoch: int) -> None:
         def on_decided(error: ErrorCode) -> None:
@@ -330,8 +432,8 @@ class TransactionCoordinator:
         slot = _Slot(txn, Deadline(self._clock, self._timers, lambda: self._on_timeout(slot)))
         return slot
 
-    def _store(self, slot: _Slot, txn: Txn) -> Reply:
-        """Bring a new state to disk, then let it count; the reply is an ErrorCode."""
+    def _store(self, slot: _Slot, txn: Txn, *, stands: bool = False) -> Reply:
+        """Bring a new state to disk, then let it count; the reply is an ErrorCode. `stands`: it counts also if that fails."""
         slot.next = txn
         reply = Reply()
 
@@ -339,7 +441,7 @@ class TransactionCoordinator:
             is_last = slot.next is txn
             if is_last:
                 slot.next = None
-            if base_offset < 0:
+            if base_offset < 0 and not stands:
                 if not slot.is_known and is_last:
                     self._slots.pop(txn.transactional_id, None)
                 reply.set(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -348,7 +450,7 @@ class TransactionCoordinator:
             slot.txn, slot.is_known = txn, True
             if has_begun:
                 self._watch(slot)
-            reply.set(ErrorCode.NONE)
+            reply.set(ErrorCode.NONE if base_offset >= 0 else ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
         self._append(txn).then(on_written)
         return reply
@@ -374,6 +476,14 @@ def _refuse_producer(txn: Txn, producer_id: int, producer_epoch: int) -> ErrorCo
     if txn.producer_id != producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     return ErrorCode.NONE if txn.producer_epoch == producer_epoch else ErrorCode.PRODUCER_FENCED
+
+
+def _refuse_addition(slot: _Slot, producer_id: int, producer_epoch: int) -> ErrorCode:
+    refusal = _refuse_producer(slot.txn, producer_id, producer_epoch)
+    if refusal:
+        return refusal
+    is_ending = slot.latest.state.is_preparing or (slot.next is not None and slot.next.state is not TxnState.ONGOING)
+    return ErrorCode.CONCURRENT_TRANSACTIONS if is_ending else ErrorCode.NONE
 
 
 def _for_writers(error: ErrorCode) -> ErrorCode:

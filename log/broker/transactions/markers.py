@@ -59,5 +59,10 @@ class MarkerWriter:
             self._timers.call_later(pause_ms, lambda: self._write_one(txn, partition, on_written, longer_ms))
 
         self._partitions.write_marker(
-            *partition, txn.producer_id, txn.producer_epoch, COORDINATOR_EPOCH, is_commit=txn.is_commit
+            *partition,
+            txn.producer_id,
+            txn.producer_epoch,
+            COORDINATOR_EPOCH,
+            is_commit=txn.is_commit,
+            is_bumped=txn.client_version >= 2,
         ).then(on_answer)

@@ -109,16 +109,19 @@ class OffsetHandlers:
             ]
             reply.set(response(topics=topics))
 
-        def on_admitted(error: ErrorCode) -> None:
+        def commit(error: ErrorCode, added: Reply) -> None:
             if error:
                 respond(dict.fromkeys(offsets, error))
-            else:
-                self._coordinator.commit_offsets(request.group_id, committer, offsets, txn=producer).then(respond)
+                return
+            committed = self._coordinator.commit_offsets(request.group_id, committer, offsets, txn=producer)
+            committed.then(
+                lambda errors: added.then(lambda problem: respond(dict.fromkeys(offsets, problem) if problem else errors))
+            )
 
         if refused and not offsets:
             respond({})
             return reply
-        admitted = self._admission.admit(
+        admission = self._admission.admit(
             request.transactional_id,
             request.producer_id,
             request.producer_epoch,
@@ -126,10 +129,11 @@ class OffsetHandlers:
             self._coordinator.journal_partition(request.group_id),
             can_add=context.api_version >= FIRST_TXN_ADD_VERSION,
         )
-        if isinstance(admitted, Reply):
-            admitted.then(on_admitted)
+        added = admission.added or Reply.of(ErrorCode.NONE)
+        if admission.is_first_added:
+            added.then(lambda error: commit(error, added))
         else:
-            on_admitted(admitted)
+            commit(admission.error, added)
         return reply
 
     # -- fetch

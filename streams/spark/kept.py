@@ -1,0 +1,185 @@
+"""A directory in which a backfill keeps its cut and its finished stages, so that a later run goes on after the driver has died.
+
+DIR/cut.json            what is computed, and up to where
+DIR/changelogs.json     the changelogs are written: how many entries
+DIR/<stage>/*.parquet   the rows of a stage; with _SUCCESS beside them once it has all
+
+DIR is seen by all executors: a directory that they share, or what pyarrow and Spark both know (s3a://..., hdfs://...). A stage is
+found again by its place, its shape and those of all stages before it; with other cores or settings it is computed again.
+What it was computed with is compared by what stores and topics mean, not by the text of functions: whoever has changed those
+takes another directory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from logflume.log import InvalidInput, TopicPartition
+from logflume.streams.seams import Plan
+
+from .archives import open_root
+from .ranges import OffsetRange
+
+if TYPE_CHECKING:
+    from .stages import Stage
+
+_CUT, _CHANGELOGS, _ROWS, _DONE = "cut.json", "changelogs.json", "part-0.parquet", "_SUCCESS"
+_DIGEST_CHARS = 12
+
+
+class Cut(msgspec.Struct):
+    """What is computed: `meaning` is a digest of the plan, `token` that of the claim under which it is written."""
+
+    application: str
+    meaning: str
+    token: str
+    ranges: list[tuple[str, int, int, int]]
+
+    def by_partition(self) -> dict[TopicPartition, OffsetRange]:
+        """Return the ranges by partition."""
+        return {TopicPartition(topic, p): OffsetRange(topic, p, start, end) for topic, p, start, end in self.ranges}
+
+
+def cut_of(plan: Plan, token: str, ranges: Mapping[TopicPartition, OffsetRange]) -> Cut:
+    """Return a cut to be kept."""
+    rows = [(each.topic, each.partition, each.start, each.end) for _, each in sorted(ranges.items())]
+    return Cut(plan.application, meaning_of(plan), token, rows)
+
+
+def meaning_of(plan: Plan) -> str:
+    """Return a digest of the sub-topologies, their topics and what their stores hold."""
+    told = [
+        (sub.name, sorted(sub.program.sources.items()), sorted((n, out.topic) for n, out in sub.outputs.items()),
+         sorted(sub.contents.items()), [repr(spec) for spec in sub.program.stores])
+        for sub in plan.subtopologies
+    ]  # fmt: skip
+    return _digest(told)
+
+
+def _digest(told: object) -> str:
+    return hashlib.sha256(repr(told).encode()).hexdigest()[:_DIGEST_CHARS]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The directory. Nothing is read or written before a method is called."""
+
+    root: str
+
+    def cut(self, plan: Plan) -> Cut | None:
+        """Return the cut that is kept; None: there is none.
+
+        Raises:
+            InvalidInput: it is of something else, or cannot be read.
+        """
+        data = self._read(_CUT)
+        if data is None:
+            return None
+        try:
+            found = msgspec.json.decode(data, type=Cut)
+        except msgspec.MsgspecError as error:
+            raise InvalidInput(f"{self.root}/{_CUT} is not a kept cut: {error}; give another directory") from error
+        if (found.application, found.meaning) != (plan.application, meaning_of(plan)):
+            raise InvalidInput(
+                f"{self.root} keeps a backfill of {found.application!r} as it was then, not of {plan.application!r} as it is "
+                "now: give another directory, or take that one back (--abort)"
+            )
+        return found
+
+    def begin(self, cut: Cut) -> None:
+        """Keep a cut, and nothing of another."""
+        if self._read(_CUT) != (data := msgspec.json.encode(cut)):
+            self.forget()
+            self._write(_CUT, data)
+
+    def entries(self) -> int | None:
+        """Return how many entries of changelogs were written; None: not all of them."""
+        data = self._read(_CHANGELOGS)
+        return None if data is None else msgspec.json.decode(data, type=int)
+
+    def have_written(self, entries: int) -> None:
+        """Note that the changelogs are in the log."""
+        self._write(_CHANGELOGS, msgspec.json.encode(entries))
+
+    def forget(self) -> None:
+        """Remove what is kept, and nothing else that may be there."""
+        from pyarrow import fs
+
+        system, base = open_root(self.root)
+        system.create_dir(base, recursive=True)
+        for name in (_CUT, _CHANGELOGS):
+            if system.get_file_info(f"{base}/{name}").type is fs.FileType.File:
+                system.delete_file(f"{base}/{name}")
+        for info in system.get_file_info(fs.FileSelector(base)):
+            if info.type is fs.FileType.Directory and info.base_name.startswith("stage-"):
+                system.delete_dir(info.path)
+
+    def stage_path(self, name: str) -> str:
+        """Return where a stage is, in the words that the directory was given in."""
+        return f"{self.root.rstrip('/')}/{name}"
+
+    def has(self, name: str) -> bool:
+        """Return whether a stage is all there."""
+        return self._read(f"{name}/{_DONE}") is not None
+
+    def through(self, name: str, rows: Iterator[Any]) -> Iterator[Any]:
+        """Yield the rows of a stage from here, or as they come, to be kept; a batch is a row group."""
+        import pyarrow.parquet as pq
+
+        if self.has(name):
+            yield from self._load(name)
+            return
+        system, base = open_root(self.root)
+        system.create_dir(f"{base}/{name}", recursive=True)
+        with ExitStack() as stack:
+            stream = stack.enter_context(system.open_output_stream(f"{base}/{name}/{_ROWS}"))
+            writer: Any = None
+            for batch in rows:
+                writer = writer or stack.enter_context(pq.ParquetWriter(stream, batch.schema))
+                writer.write_batch(batch, row_group_size=max(1, batch.num_rows))
+                yield batch
+        self._write(f"{name}/{_DONE}", b"")
+
+    def _load(self, name: str) -> Iterator[Any]:
+        import pyarrow.parquet as pq
+
+        system, base = open_root(self.root)
+        path = f"{base}/{name}/{_ROWS}"
+        if not system.get_file_info(path).size:
+            return
+        with pq.ParquetFile(system.open_input_file(path)) as file:
+            for group in range(file.num_row_groups):
+                yield from file.read_row_group(group).combine_chunks().to_batches()
+
+    def _read(self, name: str) -> bytes | None:
+        from pyarrow import fs
+
+        system, base = open_root(self.root)
+        if system.get_file_info(f"{base}/{name}").type is not fs.FileType.File:
+            return None
+        with system.open_input_stream(f"{base}/{name}") as stream:
+            return bytes(stream.read())
+
+    def _write(self, name: str, data: bytes) -> None:
+        """Write a file that appears whole."""
+        system, base = open_root(self.root)
+        system.create_dir(base, recursive=True)
+        with system.open_output_stream(f"{base}/{name}.tmp") as stream:
+            stream.write(data)
+        system.move(f"{base}/{name}.tmp", f"{base}/{name}")
+
+
+def stage_names(stages: Iterable[Stage]) -> list[str]:
+    """Return the names under which stages are kept, in their order."""
+    told: list[tuple[object, ...]] = []
+    names = []
+    for number, stage in enumerate(stages):
+        told.append((stage.subtopology, stage.way, stage.count, stage.slices, stage.takes, stage.order, stage.gives))
+        names.append(f"stage-{number:03}-{_digest(told)}")
+    return names

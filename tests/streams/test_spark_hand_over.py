@@ -1,0 +1,230 @@
+"""A hand-over's claim: who may run an application while its history is computed, and what becomes of drivers that died."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from logflume.log import InvalidInput, Log, LogflumeError, connect
+from logflume.streams.runtime import Engine, EngineOptions, internal_topics
+from logflume.streams.spark import BackfillReport, LocalRunner, Progress, abort_backfill, plan_backfill, run_backfill, writing
+from logflume.streams.spark.handover import longest_transaction_ms
+from logflume.streams.spark.ranges import reachable
+from logflume.streams.spark.steps import in_order
+
+from ..log._server_process import ServerProcess
+from ._spark_apps import ORDERS, PARTITIONS, WAIT_S, create_inputs, final_results, loader, make_plan, run_live, send_orders
+from .running import embedded
+
+KIND = "repartition"
+ROOT = Path(__file__).resolve().parents[2]
+STEPS = ["after-claim", "after-topics", "after-job", "writing-ahead", "after-changelogs", "after-send-offsets", "writing"]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    with embedded(tmp_path / "data") as opened:
+        create_inputs(opened)
+        send_orders(opened, 300, seed=1, start_ms=5_000_000)
+        yield opened
+
+
+def topics_of(log: Log) -> list[str]:
+    return [topic for topic in log.admin().list_topics(include_internal=True) if not topic.startswith("__")]
+
+
+class Once:
+    """A failpoint: does something when a step is reached for the first time."""
+
+    def __init__(self, step: str, do: Callable[[], object]) -> None:
+        self.step, self.do, self.is_done = step, do, False
+
+    def __call__(self, reached: str) -> None:
+        if reached == self.step and not self.is_done:
+            self.is_done = True
+            self.do()
+
+
+def backfill(log: Log, failpoint: Callable[[str], None] = lambda _: None) -> None:
+    run_backfill(plan_backfill(loader("batch", KIND), log.where), LocalRunner(), failpoint=failpoint)
+
+
+def check_as_if_alone(log: Log) -> None:
+    """Check results, state and offsets against those of a run of another name that nothing has disturbed."""
+    run_backfill(plan_backfill(loader("alone", KIND), log.where), LocalRunner())
+    for topic in ("{}-out", *(name.replace("batch", "{}", 1) for name in own_changelogs())):
+        assert final_results(log, topic.format("batch")) == final_results(log, topic.format("alone")) != {}
+    found = [log.admin().group_offsets(name) for name in ("batch", "alone")]
+    assert {tp: at for tp, at in found[0].items() if tp in ORDERS} == {tp: at for tp, at in found[1].items() if tp in ORDERS}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_backfill_that_is_aborted_at_any_step_leaves_nothing(log: Log, step: str) -> None:
+    before = topics_of(log)
+    aborted = Once(step, lambda: abort_backfill(loader("batch", KIND), log.where))
+    with pytest.raises(LogflumeError):
+        backfill(log, aborted)
+    assert aborted.is_done
+    assert topics_of(log) == before
+    assert "batch" not in log.admin().list_groups()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_later_run_takes_over_and_the_earlier_spoils_nothing(log: Log, step: str) -> None:
+    with pytest.raises(LogflumeError):
+        backfill(log, Once(step, lambda: backfill(log)))
+    check_as_if_alone(log)
+
+
+@pytest.mark.parametrize("step", ["after-claim", "after-changelogs", "after-write"])
+def test_nobody_runs_an_application_whose_history_is_computed(log: Log, step: str, tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def start() -> None:
+        with pytest.raises(InvalidInput, match="is being computed from its history: start it when that is done") as refused:
+            Engine(make_plan("batch", KIND), log, EngineOptions(state_dir=tmp_path)).start()
+        said.append(str(refused.value))
+
+    backfill(log, Once(step, start))
+    assert len(said) == 1
+    assert final_results(log, "batch-out") != {}
+
+
+def test_an_application_that_joined_before_the_claim_is_not_claimed(log: Log) -> None:
+    plan = plan_backfill(loader("batch", KIND), log.where)
+    before = topics_of(log)
+    member = log.consumer(group_id="batch")
+    member.subscribe(["orders"])
+    while not member.assignment():
+        member.poll(timeout_s=0.1)
+    with pytest.raises(InvalidInput, match="is running"):
+        run_backfill(plan, LocalRunner())
+    member.close()
+    assert topics_of(log) == before
+    assert log.admin().group_offsets("batch") == {}
+
+
+def test_state_without_offsets_is_not_added_to(log: Log) -> None:
+    (changelog,) = [topic for topic in own_changelogs() if topic.startswith("batch-")]
+    log.admin().create_topic(changelog, partitions=PARTITIONS)
+    with log.producer() as producer:
+        producer.send(changelog, b"state", key=b"g0")
+    with pytest.raises(InvalidInput, match=f"no committed offsets, but '{changelog}' holds records of it"):
+        backfill(log)
+    assert changelog in topics_of(log)
+
+
+def own_changelogs() -> list[str]:
+    return [topic for topic in internal_topics(make_plan("batch", KIND)) if topic.endswith("-changelog")]
+
+
+def test_there_must_be_something_to_abort(log: Log) -> None:
+    with pytest.raises(InvalidInput, match="no unfinished backfill of application 'batch'"):
+        abort_backfill(loader("batch", KIND), log.where)
+    backfill(log)
+    offsets = log.admin().group_offsets("batch")
+    with pytest.raises(InvalidInput, match="no unfinished backfill of application 'batch'"):
+        abort_backfill(loader("batch", KIND), log.where)
+    assert log.admin().group_offsets("batch") == offsets
+
+
+def test_state_of_any_length_is_written_in_many_transactions(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "RECORDS_PER_TRANSACTION", 2)
+    seen: list[dict[bytes | None, tuple[bytes | None, int, int]]] = []
+    backfill(log, lambda reached: seen.append(final_results(log, "batch-out")) if reached != "after-commit" else None)
+    assert all(results == {} for results in seen), "no reader sees a part"
+    assert len(seen) > 5
+    check_as_if_alone(log)
+
+
+def test_the_last_transaction_is_given_as_long_as_the_broker_allows(tmp_path: Path) -> None:
+    process = ServerProcess(str(tmp_path / "log"), ["transaction.max.timeout.ms=7200000"])
+    try:
+        with connect(process.address) as log:
+            assert longest_transaction_ms(log) == 7_200_000
+    finally:
+        process.stop()
+
+
+def ways(report: BackfillReport) -> list[bool]:
+    """Return of each stage whether it was kept from a run before."""
+    return [stage.way.endswith(", kept") for stage in report.stages]
+
+
+def resumed(log: Log, keep: Path) -> BackfillReport:
+    return run_backfill(plan_backfill(loader("batch", KIND), log.where, keep=str(keep)), LocalRunner())
+
+
+@pytest.mark.parametrize(("failpoint", "kept"), [("after-topics", False), ("after-write", True)])
+def test_a_killed_driver_is_gone_on_with_at_its_cut(log: Log, failpoint: str, kept: bool, tmp_path: Path) -> None:
+    where, keep = reachable(log), tmp_path / "kept"
+    command = [sys.executable, "-m", "tests.streams._backfill_process", where, "batch", KIND, failpoint, str(tmp_path / "killed")]
+    killed = subprocess.run([*command, str(keep)], cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    cut = {tp: log.admin().end_offsets([tp])[tp] for tp in ORDERS}
+    send_orders(log, 30, seed=2, start_ms=9_000_000)
+    report = resumed(log, keep)
+    assert set(ways(report)) == {kept}
+    assert {tp: report.offsets[tp] for tp in ORDERS} == cut
+    assert not list(keep.iterdir()), "what was kept is gone once it is handed over"
+    run_live(log, "batch", KIND, tmp_path / "batch")
+    run_live(log, "live", KIND, tmp_path / "live")
+    assert final_results(log, "batch-out") == final_results(log, "live-out") != {}
+
+
+def test_only_unfinished_stages_run_again(log: Log, tmp_path: Path) -> None:
+    keep = tmp_path / "kept"
+    plan = plan_backfill(loader("batch", KIND), log.where, keep=str(keep))
+    stages = [sub.name for sub in in_order(make_plan("batch", KIND))]
+
+    def fail(at: Progress) -> None:
+        if at.step.startswith(f"{stages[-1]}:"):
+            raise InvalidInput("stopped here")
+
+    with pytest.raises(InvalidInput, match="stopped here"):
+        run_backfill(plan, LocalRunner(), on_progress=fail)
+    with pytest.raises(InvalidInput, match="is being computed from its history"):
+        Engine(make_plan("batch", KIND), log, EngineOptions(state_dir=tmp_path)).start()
+    report = resumed(log, keep)
+    assert [stage.subtopology for stage in report.stages] == stages
+    assert ways(report) == [True] * (len(stages) - 1) + [False]
+    check_as_if_alone(log)
+
+
+def test_what_is_kept_of_another_application_is_not_taken(log: Log, tmp_path: Path) -> None:
+    keep = tmp_path / "kept"
+    with pytest.raises(InvalidInput, match="stopped here"):
+        run_backfill(
+            plan_backfill(loader("batch", KIND), log.where, keep=str(keep)), LocalRunner(), failpoint=Once("after-job", stop)
+        )
+    with pytest.raises(InvalidInput, match=r"keeps a backfill of 'batch' as it was then, not of 'other'"):
+        plan_backfill(loader("other", KIND), log.where, keep=str(keep))
+    with pytest.raises(InvalidInput, match=r"keeps a backfill of 'batch' as it was then, not of 'batch' as it is now"):
+        plan_backfill(loader("batch", "direct"), log.where, keep=str(keep))
+    (keep / "cut.json").write_text("{")
+    with pytest.raises(InvalidInput, match=r"cut\.json is not a kept cut"):
+        plan_backfill(loader("batch", KIND), log.where, keep=str(keep))
+
+
+def stop() -> None:
+    raise InvalidInput("stopped here")
+
+
+def test_what_is_kept_is_taken_back_with_the_rest(log: Log, tmp_path: Path) -> None:
+    before, keep = topics_of(log), tmp_path / "kept"
+    with pytest.raises(InvalidInput, match="stopped here"):
+        run_backfill(
+            plan_backfill(loader("batch", KIND), log.where, keep=str(keep)),
+            LocalRunner(),
+            failpoint=Once("after-changelogs", stop),
+        )
+    (keep / "mine").touch()
+    assert topics_of(log) != before
+    abort_backfill(loader("batch", KIND), log.where, keep=str(keep))
+    assert topics_of(log) == before
+    assert [path.name for path in keep.iterdir()] == ["mine"]
