@@ -197,12 +197,14 @@ def test_what_is_available_now_is_what_was_there_when_it_began(tmp_path: Path) -
         assert at == {"flights-0": 2, "flights-1": 1}
 
 
-def test_options_of_a_table_stand_twice_and_are_taken_once() -> None:
+def test_options_of_a_table_are_taken_once_however_often_they_stand_there() -> None:
     given = {"log": "h:1", "topic": "t"}
     of_table = (
         given | {f"option.{name}": value for name, value in given.items()} | {"provider": "logflume", "serialization.format": "1"}
     )
-    assert LogflumeDataSource(of_table).schema() == LogflumeDataSource(given).schema()
+    prefixed = {name: value for name, value in of_table.items() if name not in given}
+    for options in (of_table, prefixed):
+        assert LogflumeDataSource(options).schema() == LogflumeDataSource(given).schema()
     with pytest.raises(InvalidInput, match="unknown option of the logflume data source 'startoffsets'; did you mean"):
         LogflumeDataSource(of_table | {"startOffsets": "1", "option.startOffsets": "1"}).schema()
 
