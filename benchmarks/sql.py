@@ -9,16 +9,19 @@ what the DSL costs. Each query runs without the kernels and with them; each figu
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from http.client import HTTPConnection
+from pathlib import Path
 
 import numpy as np
 
@@ -51,10 +54,11 @@ QUERIES = {
     ),
 }
 SERVED = (
-    "CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');",
+    "CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');"
+    "CREATE STREAM ALONE (K STRING KEY, V INT) WITH (KAFKA_TOPIC='alone', PARTITIONS=1, VALUE_FORMAT='JSON');",
     "CREATE TABLE T AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;",
 )
-INSERTED, ASKED, MADE, PUSHED, REPEATED = 20_000, 1_000, 9, 9, 9
+INSERTED, ASKED, MADE, PUSHED, REPEATED, CONNECTIONS = 20_000, 1_000, 9, 9, 9, 32
 BUDGETS = {"T1": 800_000, "T2": 700_000, "T3": 350_000, "T4": 300_000}
 COMPILED_BUDGETS = {"T1": 2_500_000, "T2": 2_500_000, "T3": 800_000, "T4": 1_500_000}
 
@@ -125,12 +129,12 @@ def measure_planning() -> Iterator[Figure]:
 
 
 @contextmanager
-def started(*argv: str) -> Iterator[str]:
-    """Run a command of the package; yield the first line that it prints."""
+def started(*argv: str) -> Iterator[tuple[str, int]]:
+    """Run a command of the package; yield the first line that it prints, and its process id."""
     child = subprocess.Popen([sys.executable, "-m", *argv], stdout=subprocess.PIPE, text=True)
     try:
         assert child.stdout is not None
-        yield child.stdout.readline()
+        yield child.stdout.readline(), child.pid
     finally:
         child.terminate()
         child.wait(30)
@@ -165,15 +169,21 @@ def measure_server() -> Iterator[Figure]:
     """Requests by HTTP/1.1 to a server in a process of its own that runs its query itself; one connection, one by one."""
     with tempfile.TemporaryDirectory(prefix="sql-server-") as folder:
         broker = ("logflume.log.server", "--data", f"{folder}/log", "--listen", "127.0.0.1:0")
-        with started(*broker) as line:
+        with started(*broker) as (line, _):
             where = line.split(" on ")[1].split(",")[0].strip()
             server = ("logflume", "sql", "serve", "--bootstrap", where, "--listen", "127.0.0.1:0", "--state-dir", f"{folder}/sql")
-            with started(*server) as said:
-                yield from _requests(said.split()[1])
+            with started(*server) as (said, pid):
+                yield from _requests(said.split()[1], partial(_cpu_s, pid))
 
 
 def _median_ms(times_s: list[float]) -> float:
     return sorted(times_s)[len(times_s) // 2] * 1e3
+
+
+def _cpu_s(pid: int) -> float:
+    """Return what CPU a process has had."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _timed(work: Callable[[], object]) -> float:
@@ -182,7 +192,7 @@ def _timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - begun
 
 
-def _requests(address: str) -> Iterator[Figure]:
+def _requests(address: str, cpu_s: Callable[[], float]) -> Iterator[Figure]:
     client = Client(address)
     took_s = _timed(lambda: client.post("/ksql", {"ksql": SERVED[0]}))
     yield Figure("CREATE STREAM, first statement of the server", took_s * 1e3, "ms")
@@ -193,8 +203,8 @@ def _requests(address: str) -> Iterator[Figure]:
     yield Figure(f"CREATE TABLE ... AS, median of {MADE}", _median_ms(took), "ms", 50, is_upper=True)
     dropped = "".join(f"DROP TABLE T{n} DELETE TOPIC;" for n in range(MADE))
     client.post("/ksql", {"ksql": dropped})
-    yield from _inserts(client)
-    yield from _pulls(client)
+    yield from _inserts(client, address)
+    yield from _pulls(client, cpu_s)
     took = []
     for _ in range(PUSHED):
         one = Client(address)
@@ -204,8 +214,14 @@ def _requests(address: str) -> Iterator[Figure]:
     yield Figure(f"first row of a push query, median of {PUSHED}", _median_ms(took), "ms", 100, is_upper=True)
 
 
-def _inserts(client: Client) -> Iterator[Figure]:
-    lines = [b'{"target": "S"}', *(b'{"K": "k%d", "V": %d}' % (n % 1000, n) for n in range(INSERTED))]
+def _inserts(client: Client, address: str) -> Iterator[Figure]:
+    yield from _rows_into("ALONE", "nothing reads them", client, address)
+    yield from _rows_into("S", "a query counts them", client, address)
+    yield Figure("fdatasync of 100 bytes, median: what each INSERT waits for at least", _sync_ms(), "ms")
+
+
+def _rows_into(name: str, beside: str, client: Client, address: str) -> Iterator[Figure]:
+    lines = [b'{"target": "%s"}' % name.encode(), *(b'{"K": "k%d", "V": %d}' % (n % 1000, n) for n in range(INSERTED))]
     body, took = b"\n".join(lines) + b"\n", []
     for _ in range(REPEATED):
         begun = time.perf_counter()
@@ -213,27 +229,48 @@ def _inserts(client: Client) -> Iterator[Figure]:
         took.append(time.perf_counter() - begun)
         assert told.count(b'"ok"') == INSERTED, told[-200:]
     rows_per_s = INSERTED / _median_ms(took) * 1e3
-    yield Figure(f"/inserts-stream, median of {REPEATED} requests of {INSERTED} rows", rows_per_s, "rows/s", 100_000)
-    texts = [f"INSERT INTO S VALUES ('k{n}', {n});" for n in range(ASKED)]
-    took_s = _timed(lambda: [client.post("/ksql", {"ksql": text}) for text in texts])
-    yield Figure("INSERT VALUES, one a request", ASKED / took_s, "1/s", 2_000)
-    scripts = ["".join(f"INSERT INTO S VALUES ('k{n}', {n + k});" for n in range(100)) for k in range(20)]
-    took_s = _timed(lambda: [client.post("/ksql", {"ksql": text}) for text in scripts])
-    yield Figure("INSERT VALUES, 100 a request", 2_000 / took_s, "1/s", 2_000)
+    yield Figure(f"/inserts-stream, median of {REPEATED} requests of {INSERTED} rows, {beside}", rows_per_s, "rows/s", 100_000)
+    texts = [f"INSERT INTO {name} VALUES ('k{n}', {n});" for n in range(ASKED)]
+    took_s = _timed(lambda: _execute(client, texts))
+    yield Figure(f"INSERT VALUES, each waited for, {beside}", ASKED / took_s, "1/s")
+    clients = [Client(address) for _ in range(CONNECTIONS)]
+    shares = [texts[n::CONNECTIONS] for n in range(CONNECTIONS)]
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        took_s = _timed(lambda: list(pool.map(_execute, clients, shares)))
+    yield Figure(f"INSERT VALUES, one a request by {CONNECTIONS} connections, {beside}", ASKED / took_s, "1/s", 2_000)
+    scripts = ["".join(f"INSERT INTO {name} VALUES ('k{n}', {n + k});" for n in range(100)) for k in range(20)]
+    took_s = _timed(lambda: _execute(client, scripts))
+    yield Figure(f"INSERT VALUES, 100 a request, {beside}", 2_000 / took_s, "1/s", 2_000)
 
 
-def _pulls(client: Client) -> Iterator[Figure]:
+def _execute(client: Client, texts: list[str]) -> None:
+    for text in texts:
+        client.post("/ksql", {"ksql": text})
+
+
+def _sync_ms() -> float:
+    with tempfile.NamedTemporaryFile(buffering=0) as file:
+        took = []
+        for _ in range(100):
+            file.write(b"x" * 100)
+            took.append(_timed(lambda: os.fdatasync(file.fileno())))
+    return _median_ms(took)
+
+
+def _pulls(client: Client, cpu_s: Callable[[], float]) -> Iterator[Figure]:
     client.post("/query", {"ksql": "SELECT * FROM T;"})
-    latencies = []
+    latencies, cpu_before_s = [], cpu_s()
     for n in range(ASKED):
         begun = time.perf_counter()
         answer = client.post("/query", {"ksql": f"SELECT * FROM T WHERE K = 'k{n % 1000}';"})
         latencies.append((time.perf_counter() - begun) * 1e3)
         assert len(json.loads(answer)) == 2, answer
+    on_one_core = ASKED / (cpu_s() - cpu_before_s)
     latencies.sort()
     yield Figure("pull by key, p50", latencies[ASKED // 2], "ms", 1, is_upper=True)
     yield Figure("pull by key, p99", latencies[ASKED * 99 // 100], "ms", 3, is_upper=True)
-    yield Figure("pull by key, one connection", ASKED / sum(latencies) * 1e3, "1/s", 5_000)
+    yield Figure("pull by key, one connection, each waited for", ASKED / sum(latencies) * 1e3, "1/s")
+    yield Figure("pull by key, by the server's CPU", on_one_core, "1/CPU s", 5_000)
     took = []
     for first in range(REPEATED):
         keys = ", ".join(f"'k{(first + n) % 1000}'" for n in range(1000))

@@ -36,6 +36,15 @@ class TopicDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class NewTopic:
+    """How a topic is made. `replication_factor` -1: as the cluster has it."""
+
+    partitions: int = 1
+    configs: Mapping[str, str] = field(default_factory=dict)
+    replication_factor: int = -1
+
+
+@dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
     """A committed offset (the next one to read) and the free text kept beside it."""
 
@@ -280,6 +289,10 @@ class Admin(Protocol):
 
     def ensure_topic(self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> TopicDescription:
         """Create the topic if it does not exist; return it as it is."""
+        ...
+
+    def ensure_topics(self, wanted: Mapping[str, NewTopic]) -> dict[str, TopicDescription]:
+        """Create those of these topics that do not exist, by one request; return all as they are."""
         ...
 
     def delete_topic(self, name: str) -> None: ...

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from logflume.log import LogflumeError, near_matches
@@ -21,13 +22,14 @@ from logflume.log.interfaces import Log
 from logflume.log.registry import EVERYTHING, Rights
 from logflume.log.schemas import default_registry
 from logflume.streams.functions import Library, builtin_library
-from logflume.streams.runtime import EngineOptions, EngineState, EngineStatus, create_results, internal_topics
+from logflume.streams.runtime import EngineOptions, EngineState, EngineStatus, create_results, internal_topics, prepare_topics
 from logflume.streams.seams import Plan, changelog_topic
 
 from . import ast
 from .analysis import analyzed
 from .applying import Applied, KnownQuery, plan_persistent, replaced_query
 from .assertions import check_assertion
+from .at_once import AtOnce
 from .binding.context import REGISTRY_URL, Context
 from .catalog import Catalog, SourceInfo
 from .command_log import Command, CommandLog, command_topic
@@ -46,17 +48,14 @@ from .errors import StatementError
 from .executor import KnownSource
 from .format import statement_text
 from .inference import inferred
-from .insert_points import NotALiteral, RepeatedInsert, repeated_insert
-from .inserts import PendingWrites, RecordWriter, Sending, values_records, writable_source
+from .inserts import PendingWrites, RecordWriter, values_records, writable_source
 from .listing import describe, explain, show
-from .once import is_computed
-from .parser import known_statement, parse_statement
+from .parser import parse_statement
 from .planner import PlannedQuery, plan_push, register_schemas
 from .printing import find_topic, start_print
 from .properties import PUSH_TOKEN, PUSH_TOKENS
-from .pull import KeptTable, answered, bind_pull, is_simple, run_pull
-from .pull_points import PointPull, point_pull
-from .pull_reads import NotHeld, held_rows, table_rows
+from .pull import KeptTable, run_pull
+from .pull_reads import table_rows
 from .push import start_push
 from .reach import check_reachable
 from .recorded import check_same, recorded_plan
@@ -68,8 +67,8 @@ from .running import RunningQueries, application_id, compile_topology
 from .script_files import all_statements
 from .scripts import StatementText, split_script
 from .session import Session, session_statement
+from .shared_readers import SharedReaders
 from .table_state import TablePage, TableRead, Tables, read_state
-from .templates import Bound, Scanned
 from .tree import source_names
 from .upgrades import check_query_replacement
 from .workers import Workers, merged_status
@@ -143,11 +142,11 @@ class SqlEngine:
         self._tables = Tables()
         self._running = RunningQueries(log, self._options, service)
         self._workers = Workers(log, service)
+        self._readers = SharedReaders(log)
         self._connectors = None if connectors is None else connectors(log, service)
         self._commands = CommandLog(log, command_topic(service))
         self._writer, self._makers = RecordWriter(log), RecordMakers()
-        self._points: Bound[PointPull] = Bound()
-        self._inserts: Bound[RepeatedInsert] = Bound()
+        self.at_once = AtOnce(self, self._tables, self._writer, self._makers)
         self._is_closed = False
         self.is_followed = False
         self.problems: list[str] = []
@@ -158,6 +157,11 @@ class SqlEngine:
             raise
 
     # -------------------------------------------------------------------------------------------- looking in
+
+    @property
+    def applied(self) -> Applied:
+        """What the commands have made, as of the last statement."""
+        return self._applied
 
     @property
     def catalog(self) -> Catalog:
@@ -318,9 +322,12 @@ class SqlEngine:
                 return [self._define(statement, context)]
         return [session_statement(statement, user)]
 
-    def _context(self, properties: dict[str, str], statement: ast.Statement) -> Context:
-        properties = {REGISTRY_URL: self._registry, **properties}
-        return Context(self.catalog, self._functions, properties, partitions=self._partitions(statement))
+    def context(self, properties: Mapping[str, str]) -> Context:
+        """Return what a statement is bound in: what exists, under these properties."""
+        return Context(self.catalog, self._functions, {REGISTRY_URL: self._registry, **properties})
+
+    def _context(self, properties: Mapping[str, str], statement: ast.Statement) -> Context:
+        return replace(self.context(properties), partitions=self._partitions(statement))
 
     def _partitions(self, statement: ast.Statement) -> dict[str, int]:
         """Return the partitions of the topics that a query reads."""
@@ -347,12 +354,15 @@ class SqlEngine:
         shape = None if known is None else self._tables.shape(known.planned)
         return TablePage() if shape is None or engine is None else read_state(shape, engine, read)
 
+    def changelog_of(self, query_id: str, store: str) -> str:
+        """Return the changelog topic of a query's store."""
+        return changelog_topic(application_id(self.service, query_id), store)
+
     def _pull(self, query: ast.Query, settings: dict[str, str], user: Session) -> Rows:
         """Answer a pull query; not under the lock, for it may take long and changes nothing."""
         if not set(source_names(query)) <= self.catalog.sources.keys() or not self.is_followed:
             self.catch_up()
-        properties = {REGISTRY_URL: self._registry, **settings}
-        context = Context(self.catalog, self._functions, properties, rows_max=user.rows_max, on_read=user.on_read)
+        context = replace(self.context(settings), rows_max=user.rows_max, on_read=user.on_read)
         return run_pull(query, context, self._log, self._kept)
 
     def _kept(self, source: SourceInfo) -> KeptTable | None:
@@ -367,7 +377,7 @@ class SqlEngine:
             or applied.catalog.queries[shape.query_id].is_paused
         ):
             return None
-        topic = changelog_topic(application_id(self.service, shape.query_id), shape.store)
+        topic = self.changelog_of(shape.query_id, shape.store)
 
         def read(keys: tuple[bytes, ...] | None) -> Iterator[list[Any]]:
             partitions = shape.partitions_of(keys, self._tables.partitions(topic, self._log.admin()))
@@ -401,7 +411,7 @@ class SqlEngine:
         token = context.property(PUSH_TOKEN, "")
         has_tokens = token or context.property(PUSH_TOKENS, "false").lower() == "true"
         tokens = Tokens(statement_text(ast.QueryStatement(replace(query, limit=None))), token) if has_tokens else None
-        return start_push(plan, self._log, self.service, offset_reset=reset.lower(), tokens=tokens)
+        return start_push(plan, self._log, self.service, self._readers, offset_reset=reset.lower(), tokens=tokens)
 
     def prepare(self, text: str, properties: Mapping[str, str] | None = None) -> PreparedQuery:
         """Check one CREATE ... AS SELECT or INSERT INTO ... SELECT in full, and return it without starting or recording it.
@@ -421,16 +431,22 @@ class SqlEngine:
                 context = self._context({**self.catalog.properties, **self._session.properties, **(properties or {})}, statement)
                 if isinstance(statement, ast.CreateAs) and statement.name in self.catalog.sources:
                     check_is_free(statement.name, statement.is_table, self.catalog, statement.span)
-                return self._prepare(statement, context)
+                return self._prepare(statement, context)[0]
             except StatementError as e:
                 e.locate(source.text, first_line=source.line, first_column=source.column)
                 raise
 
     def start(self, prepared: PreparedQuery) -> Message:
         """Record a prepared query: from now on it runs, here or where the service's queries run, and its result can be read."""
+        return self._start(prepared, prepared.compile())
+
+    def _start(self, prepared: PreparedQuery, compiled: Plan) -> Message:
         with self._lock:
-            create_results(prepared.compile(), self._log.admin())
-            self._record(prepared.command)
+            if self._runs_queries:
+                prepare_topics(compiled, self._log.admin())  # all by one request; who runs it would make its own ones after
+            else:
+                create_results(compiled, self._log.admin())
+            self._record(prepared.command, compiled)
         query_id = prepared.command.query_id
         return Message(f"{prepared.what}, running query with ID {query_id}", query_id)
 
@@ -443,11 +459,11 @@ class SqlEngine:
                 )
             if replaced_query(s, catalog) is None:
                 check_is_free(s.name, s.is_table, catalog, s.span)
-        prepared = self._prepare(s, context)
+        prepared, compiled = self._prepare(s, context)
         register_schemas(prepared.planned, s.span)
-        return self.start(prepared)
+        return self._start(prepared, compiled)
 
-    def _prepare(self, s: ast.CreateAs | ast.InsertQuery, context: Context) -> PreparedQuery:
+    def _prepare(self, s: ast.CreateAs | ast.InsertQuery, context: Context) -> tuple[PreparedQuery, Plan]:
         replaced = replaced_query(s, self.catalog)
         query_id = replaced or new_query_id(s, self.catalog)
         if query_id in self.catalog.queries and replaced is None:
@@ -460,86 +476,15 @@ class SqlEngine:
         what = f"{'Table' if isinstance(s, ast.CreateAs) and s.is_table else 'Stream'} {planned.query.sink}"
         verb = ("created" if replaced is None else "replaced") if isinstance(s, ast.CreateAs) else "is being filled"
         command = Command(statement_text(s), query_id, dict(context.properties), recorded_plan(planned, compiled))
-        return PreparedQuery(command, planned, application, f"{what} {verb}")
+        return PreparedQuery(command, planned, application, f"{what} {verb}"), compiled
 
-    # -------------------------------------------------------------------------------------------- at once
-
-    def pull_at_once(self, scanned: Scanned, user: Session, *, keys_max: int) -> Rows | None:
-        """Answer a pull query by keys if this process holds their state; None: it waits for something, or is refused."""
-        if not self._is_at_once(user) or user.rows_max is not None:
-            return None
-        applied = self._applied
-        known = None if user.properties else self._points.find(scanned, applied)
-        try:
-            if known is not None:
-                found = known.rows(scanned.tokens, self._held(known.pull.source, keys_max))
-                if found is not None:
-                    return found
-            statement = known_statement(scanned)
-            if not isinstance(statement, ast.QueryStatement) or not is_simple(statement.query):
-                return None
-            properties = {REGISTRY_URL: self._registry, **applied.catalog.properties, **user.properties}
-            context = Context(applied.catalog, self._functions, properties)
-            if is_computed(statement.query, context):
-                return None
-            pull = bind_pull(statement.query, context)
-            table = self._held(pull.source, keys_max)
-            made = None if user.properties else point_pull(pull, table.shape, scanned.tokens)
-            if made is not None:
-                self._points.keep(scanned, applied, made)
-            return answered(pull, context, self._log, lambda _: table)
-        except (NotHeld, StatementError):
-            return None
-
-    def _held(self, source: SourceInfo, keys_max: int) -> KeptTable:
-        """Return a table whose rows are in the state of this process. Raises NotHeld."""
-        applied = self._applied
-        known = applied.queries.get(source.query_id or "")
-        shape = None if known is None else self._tables.shape(known.planned)
-        if shape is None or applied.catalog.queries[shape.query_id].is_paused:
-            raise NotHeld
-        topic = changelog_topic(application_id(self.service, shape.query_id), shape.store)
-        return KeptTable(shape, partial(held_rows, shape, self._tables.known_partitions(topic), self.read_state, keys_max))
-
-    def insert_at_once(self, scanned: Scanned, user: Session) -> Sending | None:
-        """Send rows to the disk; None: that would wait for something, or is refused."""
-        records = self.known_rows(scanned, user)
-        return self._writer.send(records) if records and self._writer.can_send(records[0].topic) else None
-
-    def known_rows(self, scanned: Scanned, user: Session) -> list[ValuesRecord] | None:
-        """Return the rows of an INSERT VALUES of which nothing is new but the literals; None: it has to be executed."""
-        if not self._is_at_once(user):
-            return None
-        catalog = self.catalog
-        known = self._inserts.find(scanned, catalog)
-        try:
-            if known is not None:
-                return known.made(scanned.tokens, now_ms())
-        except (NotALiteral, StatementError):
-            pass  # told by who looks at it anew
-        statement = known_statement(scanned)
-        source = catalog.sources.get(statement.target) if isinstance(statement, ast.InsertValues) else None
-        if source is None or not isinstance(statement, ast.InsertValues) or not self._makers.knows(source):
-            return None
-        properties = {REGISTRY_URL: self._registry, **catalog.properties, **user.properties}
-        try:
-            records = values_records(statement, Context(catalog, self._functions, properties), self._makers)
-        except StatementError:
-            return None
-        made = repeated_insert(statement, self._makers.of(source), scanned.tokens)
-        if made is not None:
-            self._inserts.keep(scanned, catalog, made)
-        return records
-
-    def _is_at_once(self, user: Session) -> bool:
-        return self.is_followed and user.rights.is_admin and not user.variables
+    # -------------------------------------------------------------------------------------------- rows from outside
 
     def _insert_values(self, s: ast.InsertValues, settings: dict[str, str], text: str, writes: PendingWrites) -> Result:
         """Send rows to the disk; not under the lock, for it changes nothing that is defined."""
         if s.target not in self.catalog.sources or not self.is_followed:
             self.catch_up()
-        context = Context(self.catalog, self._functions, {REGISTRY_URL: self._registry, **settings})
-        records = values_records(s, context, self._makers)
+        records = values_records(s, self.context(settings), self._makers)
         writes.add(text, records)
         return inserted(len(records))
 
@@ -684,13 +629,17 @@ class SqlEngine:
 
     # -------------------------------------------------------------------------------------------- commands
 
-    def _record(self, command: Command) -> None:
+    def _record(self, command: Command, compiled: Plan | None = None) -> None:
         """Write a command, then apply all up to it: its own, and those of others that came before it."""
-        offset = self._commands.append(replace(command, expected=self._commands.next_offset))
-        self.catch_up(needed=offset)
+        expected = self._commands.next_offset
+        offset = self._commands.append(replace(command, expected=expected))
+        is_as_checked = compiled is not None and offset == expected
+        self.catch_up(needed=offset, compiled={command.query_id: compiled} if is_as_checked else {})
 
-    def catch_up(self, *, needed: int | None = None) -> None:
+    def catch_up(self, *, needed: int | None = None, compiled: Mapping[str | None, Plan | None] = MappingProxyType({})) -> None:
         """Apply the commands that are new in the topic, then start and stop queries to fit.
+
+        `compiled`: queries of these commands as they were checked, by id, where nothing has changed since.
 
         Raises:
             LogflumeError: the command at offset `needed` could not be applied. Failures of others are kept in `problems`, except
@@ -709,7 +658,7 @@ class SqlEngine:
                 except RecursionError:
                     self._problem(offset, command, "nested too deeply")
             if self._runs_queries:
-                self._fit_queries(before)
+                self._fit_queries(before, compiled)
                 if self._connectors is not None:
                     self._connectors.keep(self.catalog.connectors)
             if failure is not None:
@@ -719,7 +668,7 @@ class SqlEngine:
         self.problems.append(f"command {offset} ({command.statement[:SHOWN_CHARACTERS]}): {text}")
         _log.warning("command %d cannot be applied: %s", offset, text)
 
-    def _fit_queries(self, before: Applied) -> None:
+    def _fit_queries(self, before: Applied, compiled: Mapping[str | None, Plan | None]) -> None:
         """Stop queries that ended, changed or were paused since `before`; start those that should run and do not."""
         queries = self.catalog.queries
         for query_id, known in before.queries.items():
@@ -730,11 +679,11 @@ class SqlEngine:
                 self._tables.forget(query_id)
                 self._running.stop(query_id)
         wanted = {q: known for q, known in self._applied.queries.items() if not queries[q].is_paused}
-        self._running.keep({q: partial(self._compiled, q, known) for q, known in wanted.items()})
+        self._running.keep({q: partial(self._compiled, q, known, compiled.get(q)) for q, known in wanted.items()})
 
-    def _compiled(self, query_id: str, known: KnownQuery) -> Plan:
+    def _compiled(self, query_id: str, known: KnownQuery, compiled: Plan | None) -> Plan:
         """Return a query as it is to run. Raises PlanChanged when it is planned otherwise than it was made."""
-        compiled = compile_topology(known.planned.topology, application_id(self.service, query_id))
+        compiled = compiled or compile_topology(known.planned.topology, application_id(self.service, query_id))
         if known.recorded is not None:
             check_same(known.recorded, recorded_plan(known.planned, compiled))
         return compiled
@@ -758,6 +707,7 @@ class SqlEngine:
             self._is_closed = True
             if self._connectors is not None:
                 self._connectors.close()
+            self._readers.close()
             self._running.close()
             self._workers.close()
             self._writer.close()

@@ -90,6 +90,9 @@ def parse_expression(text: str) -> ast.Expression:
 
 def sole_scanned(script: str) -> Scanned | None:
     """Return the one statement of a script without its literals; None: there are several, or it is none that programs repeat."""
+    scanned = scan(script.strip().removesuffix(";").rstrip())
+    if scanned is not None and ";" not in scanned.key:
+        return scanned
     sources = list(split_script(script))
     return scan(sources[0].text) if len(sources) == 1 else None
 

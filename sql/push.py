@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import queue
 import tempfile
+import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from logflume.log import TopicPartition
-from logflume.log.interfaces import Log
-from logflume.streams.runtime import Engine, EngineOptions, Guarantee, forget_application, internal_topics
+from logflume.log.interfaces import Log, OffsetAndMetadata
+from logflume.streams.runtime import Engine, EngineOptions, Guarantee, Pipe, forget_application, internal_topics, is_pipe
+from logflume.streams.seams import Plan
 
 from . import plan as p
 from .reach import is_reachable
 from .results import PushQuery, PushRow
-from .resuming import Tokens, places_of, start_at, with_places
+from .resuming import Places, Tokens, places_of, with_places
 from .running import GONE_TIMEOUT_S, STOP_TIMEOUT_S, compile_topology
+from .shared_readers import Follower, SharedReaders
 from .topology import build_topology
 
 # Rows that wait for a reader; beyond it the query waits.
@@ -47,74 +51,116 @@ def watch_function(
     return watch
 
 
-def _ends(log: Log, topics: list[str]) -> dict[TopicPartition, int]:
-    admin = log.admin()
-    described = admin.describe_topics(topics).values()
-    return admin.end_offsets([TopicPartition(d.name, number) for d in described for number in range(d.partitions)])
-
-
 def start_push(
-    plan: p.QueryPlan, log: Log, service: str, *, offset_reset: str = "earliest", tokens: Tokens | None = None
+    plan: p.QueryPlan,
+    log: Log,
+    service: str,
+    readers: SharedReaders,
+    *,
+    offset_reset: str = "earliest",
+    tokens: Tokens | None = None,
 ) -> PushQuery:
-    """Start a push query. `tokens`: it tells where it is, and may go on behind what an earlier one told.
+    """Start a push query; one that keeps nothing shares the reader of its topic.
+
+    `tokens`: it tells where it is, and may go on behind what an earlier one told.
 
     Raises:
         NotSupported: it cannot run yet. LogflumeError: its topics are missing.
         StatementError: it can have no tokens, or the token is not one of it.
     """
-    places = None
     columns = plan.value
-    topics = sorted({o.source.topic for o in p.operators(plan.root) if isinstance(o, p.Scan)})
-    if tokens is not None:
-        plan = with_places(plan)
-        places = places_of(topics[0], tokens, log, offset_reset=offset_reset)
+    plan = plan if tokens is None else with_places(plan)
+    over = threading.Event()
     rows: queue.Queue[PushRow] = queue.Queue(BUFFERED_ROWS_MAX)
-    over = [False]
-    watch = watch_function(rows, lambda: over[0], has_removals=plan.kind is p.ResultKind.TABLE)
-    application = f"{service}-push-{uuid.uuid4().hex[:12]}"
-    compiled = compile_topology(build_topology(plan, watch=watch), application)
+    watch = watch_function(rows, over.is_set, has_removals=plan.kind is p.ResultKind.TABLE)
+    compiled = compile_topology(build_topology(plan, watch=watch), f"{service}-push-{uuid.uuid4().hex[:12]}")
+    topics = sorted({o.source.topic for o in p.operators(plan.root) if isinstance(o, p.Scan)})
+    places = None if tokens is None else places_of(topics[0], tokens, log, offset_reset=offset_reset)
+    if is_pipe(compiled):
+        rows.maxsize = 0  # its reader may not wait inside of a turn, and looks at how many rows wait before each
+        running = _followed(Pipe(compiled), rows, log, readers, places, offset_reset)
+    else:
+        running = _run(compiled, topics, log, offset_reset)
+
+    def stop() -> None:
+        over.set()
+        running.stop()
+
+    return PushQuery(
+        plan.id,
+        columns,
+        rows,
+        limit=plan.limit,
+        check=running.check,
+        stop=stop,
+        dropped=running.dropped,
+        places=places,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """What is asked of a query that runs: why it has ended, to end, and what it left out."""
+
+    check: Callable[[], BaseException | None]
+    stop: Callable[[], None]
+    dropped: Callable[[], Mapping[str, int]]
+
+
+def _followed(
+    pipe: Pipe, rows: queue.Queue[PushRow], log: Log, readers: SharedReaders, places: Places | None, offset_reset: str
+) -> _Running:
+    """Have a query follow its topic."""
+    admin = log.admin()
+    (topic,) = admin.describe_topics([pipe.topic]).values()
+    partitions = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
+    if places is not None:
+        starts = places.starts(topic.name)
+    else:
+        starts = admin.end_offsets(partitions) if offset_reset == "latest" else admin.start_offsets(partitions)
+    follower = Follower(pipe, rows, {each.partition: offset for each, offset in starts.items()})
+    readers.follow(topic.name, topic.topic_id, follower)
+    return _Running(lambda: follower.failure, lambda: readers.leave(topic.topic_id, follower), lambda: pipe.dropped)
+
+
+def _run(compiled: Plan, topics: list[str], log: Log, offset_reset: str) -> _Running:
+    """Run a query that keeps something as an application of its own, of which nothing is left behind."""
     folder = tempfile.TemporaryDirectory(prefix="logflume-push-", ignore_cleanup_errors=True)
     options = EngineOptions(
-        state_dir=Path(folder.name),
-        guarantee=Guarantee.AT_LEAST_ONCE,
-        # Where a start is fixed, a partition without one is newer than it: all of its records are.
-        offset_reset=offset_reset if places is None else "earliest",
-        commit_interval_ms=200,
+        state_dir=Path(folder.name), guarantee=Guarantee.AT_LEAST_ONCE, offset_reset=offset_reset, commit_interval_ms=200
     )
-    if places is not None:
-        start_at(log, application, places.starts(topics[0]))
-    elif offset_reset == "latest":
-        start_at(log, application, _ends(log, topics))
+    if offset_reset == "latest":
+        admin = log.admin()
+        described = admin.describe_topics(topics).values()
+        ends = admin.end_offsets([TopicPartition(d.name, number) for d in described for number in range(d.partitions)])
+        _start_at(log, compiled.application, ends)
     engine = Engine(compiled, log, options)
 
     def stop() -> None:
-        over[0] = True
         is_there = is_reachable(log)
         try:
             engine.stop(timeout_s=STOP_TIMEOUT_S if is_there else GONE_TIMEOUT_S)
         finally:
             if is_there:
-                forget_application(log, options.state_dir, application, internal_topics(compiled))
+                forget_application(log, options.state_dir, compiled.application, internal_topics(compiled))
             folder.cleanup()
 
     def check() -> BaseException | None:
-        if not engine.has_ended:
-            return None
-        status = engine.status()
-        return RuntimeError(status.error or "it has ended")
+        return RuntimeError(engine.status().error or "it has ended") if engine.has_ended else None
 
     try:
         engine.start()
     except BaseException:
         folder.cleanup()
         raise
-    return PushQuery(
-        plan.id,
-        columns,
-        rows,
-        limit=plan.limit,
-        check=check,
-        stop=stop,
-        dropped=lambda: engine.status().dropped,
-        places=places,
-    )
+    return _Running(check, stop, lambda: engine.status().dropped)
+
+
+def _start_at(log: Log, application: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Fix where an application starts before anybody is told that it runs, so that it has all that is written from then on."""
+    consumer = log.consumer(group_id=application)
+    try:
+        consumer.assign(offsets)
+        consumer.commit({partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()})
+    finally:
+        consumer.close()

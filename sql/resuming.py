@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from logflume.log import TopicPartition
-from logflume.log.interfaces import Log, OffsetAndMetadata
+from logflume.log.interfaces import Log
 from logflume.log.schemas import BIGINT, INTEGER
 from logflume.streams import expr as x
 
@@ -111,16 +111,6 @@ def places_of(topic: str, tokens: Tokens, log: Log, *, offset_reset: str) -> Pla
                 f"{ends[each]}: what lies between is gone; start anew without it"
             )
     return Places(digest, at)
-
-
-def start_at(log: Log, application: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Fix where an application starts before anybody is told that it runs, so that it has all that is written from then on."""
-    consumer = log.consumer(group_id=application)
-    try:
-        consumer.assign(offsets)
-        consumer.commit({partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()})
-    finally:
-        consumer.close()
 
 
 def _decoded(token: str) -> _Token:

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import MappingProxyType
 
 from logflume.log import InvalidInput, LogflumeError
@@ -25,6 +26,7 @@ STOP_TIMEOUT_S, GONE_TIMEOUT_S = 60.0, 0.2
 _log = logging.getLogger("logflume.sql")
 
 
+@lru_cache(maxsize=1024)
 def application_id(service: str, query_id: str) -> str:
     """Return the name of a query's application: its group, and the prefix of its internal topics."""
     return f"{service}-{re.sub(r'[^A-Za-z0-9._-]', '_', query_id)}"

@@ -52,7 +52,7 @@ FIRST_CLUSTER_CONFIGS = ("min.insync.replicas",)
 """What a new cluster fixes as the default of all its brokers (KIP-966: Kafka 4.1 and later list it with that source)."""
 
 MAX_GROUPS_WITH_CONFIGS = 10_000
-PARALLEL_FROM = 16
+PARALLEL_FROM = 2
 TOPICS_AT_A_TIME = 50
 """That get their configs anew in one slice."""
 PARTITIONS_AT_A_TIME = 100

@@ -6,7 +6,14 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from typing import Any, TypeVar
 
 from logflume.log.errors import InvalidInput, UnknownName
-from logflume.log.interfaces import GroupDescription, GroupMemberDescription, GroupMetadata, OffsetAndMetadata, TopicDescription
+from logflume.log.interfaces import (
+    GroupDescription,
+    GroupMemberDescription,
+    GroupMetadata,
+    NewTopic,
+    OffsetAndMetadata,
+    TopicDescription,
+)
 from logflume.log.protocol import ErrorCode, KafkaError, messages, tables
 from logflume.log.records import TopicPartition
 
@@ -43,16 +50,16 @@ class Admin:
         Raises:
             KafkaError: TOPIC_ALREADY_EXISTS, INVALID_CONFIG and so on.
         """
-        self._run(self._create_topic(name, partitions, replication_factor, dict(configs or {})))
+        self._run(self._create_topics({name: NewTopic(partitions, configs or {}, replication_factor)}, may_exist=False))
 
     def ensure_topic(self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> TopicDescription:
         """Create the topic if it does not exist; return it as it is."""
-        try:
-            return _description(self._run(self._create_topic(name, partitions, -1, dict(configs or {}))))
-        except KafkaError as error:
-            if error.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise
-        return self.describe_topics([name])[name]
+        return self.ensure_topics({name: NewTopic(partitions, configs or {})})[name]
+
+    def ensure_topics(self, wanted: Mapping[str, NewTopic]) -> dict[str, TopicDescription]:
+        """Create those of these topics that do not exist, by one request; return all as they are."""
+        found = self._run(self._create_topics(wanted, may_exist=True)) if wanted else {}
+        return {name: _description(info) for name, info in found.items()}
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic. Raises UnknownName."""
@@ -273,25 +280,35 @@ class Admin:
 
         return await with_retries(attempt, timeout_s=TIMEOUT_S, on_failure=forget)
 
-    async def _create_topic(self, name: str, partitions: int, replication_factor: int, configs: dict[str, str]) -> TopicInfo:
-        if partitions < 1:
-            raise InvalidInput(f"topic {name!r}: expected at least 1 partition, found {partitions}")
+    async def _create_topics(self, wanted: Mapping[str, NewTopic], *, may_exist: bool) -> dict[str, TopicInfo]:
         config_class = messages.CreateTopicsRequest.CreatableTopicConfig
-        topic = messages.CreateTopicsRequest.CreatableTopic(
-            name=name,
-            num_partitions=partitions,
-            replication_factor=replication_factor,
-            configs=[config_class(name=key, value=value) for key, value in configs.items()],
-        )
-        request = messages.CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
-        response = await self._to_controller(request, lambda r: r.topics[0].error_code)
-        _check(response.topics[0].error_code, response.topics[0].error_message, topic=name)
+        request = messages.CreateTopicsRequest(topics=[], timeout_ms=30_000)
+        for name, new in wanted.items():
+            if new.partitions < 1:
+                raise InvalidInput(f"topic {name!r}: expected at least 1 partition, found {new.partitions}")
+            topic = messages.CreateTopicsRequest.CreatableTopic(
+                name=name,
+                num_partitions=new.partitions,
+                replication_factor=new.replication_factor,
+                configs=[config_class(name=key, value=value) for key, value in new.configs.items()],
+            )
+            request.topics.append(topic)
+        accepted = (0, ErrorCode.TOPIC_ALREADY_EXISTS) if may_exist else (0,)
 
-        async def look() -> TopicInfo:
-            info = (await self._cluster.refresh([name])).get(name)
-            if info is None or any(p.leader < 0 for p in info.partitions):
-                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, topic=name)
-            return info
+        def error_of(response: Any) -> int:
+            return next((topic.error_code for topic in response.topics if topic.error_code not in accepted), 0)
+
+        response = await self._to_controller(request, error_of)
+        for topic in response.topics:
+            if topic.error_code not in accepted:
+                _check(topic.error_code, topic.error_message, topic=topic.name)
+
+        async def look() -> dict[str, TopicInfo]:
+            infos = await self._cluster.refresh(list(wanted))
+            for name in wanted:
+                if name not in infos or any(p.leader < 0 for p in infos[name].partitions):
+                    raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, topic=name)
+            return {name: infos[name] for name in wanted}
 
         return await with_retries(look, timeout_s=_VISIBLE_TIMEOUT_S)
 

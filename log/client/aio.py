@@ -226,6 +226,7 @@ class AsyncAdmin:
 
     create_topic = _awaited(Admin.create_topic)
     ensure_topic = _awaited(Admin.ensure_topic)
+    ensure_topics = _awaited(Admin.ensure_topics)
     delete_topic = _awaited(Admin.delete_topic)
     create_partitions = _awaited(Admin.create_partitions)
     list_topics = _awaited(Admin.list_topics)

@@ -15,7 +15,7 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from time import perf_counter, perf_counter_ns
+from time import perf_counter
 from typing import Any
 
 from logflume.log.broker.access import UNRESTRICTED
@@ -25,10 +25,10 @@ from logflume.log.broker.requests import ANONYMOUS, CLOSE_CONNECTION, RequestCon
 from logflume.log.broker.security import Login
 from logflume.log.errors import DecodeError, LogflumeError
 from logflume.log.protocol import ErrorCode, KafkaError, codec, frames, messages
-from logflume.log.storage import LogSlice
 
 from .budget import MemoryBudget
-from .outbox import Outbox
+from .metering import handle_metered
+from .outbox import Outbox, Slot
 from .tls import TlsSocket
 from .traffic import Traffic
 
@@ -53,25 +53,6 @@ MAX_PENDING_BYTES = 8 * 1024 * 1024
 
 _SIZE = struct.Struct(">i")
 _log = logging.getLogger("logflume.server")
-
-
-class _Slot:
-    """The place of a response in the queue; `parts` is None until it is there, [] for no response.
-
-    `size_bytes`: memory that it holds; what is kept of the request until then.
-    """
-
-    __slots__ = ("parts", "size_bytes")
-
-    def __init__(self, *, held_bytes: int) -> None:
-        self.parts: list[Any] | None = None
-        self.size_bytes = held_bytes
-
-    def fill(self, parts: list[Any]) -> int:
-        """Take the response; return the bytes of memory that it holds (file ranges hold none)."""
-        self.parts = parts
-        self.size_bytes = sum(len(part) for part in parts if not isinstance(part, LogSlice))
-        return self.size_bytes
 
 
 class Connection:
@@ -113,14 +94,14 @@ class Connection:
         self._buffer = bytearray(INITIAL_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         self._start = self._end = 0
-        self._queue: deque[_Slot] = deque()
+        self._queue: deque[Slot] = deque()
         self._queued_bytes = 0
         self._outbox = Outbox(sock)
         self._is_closed = self._is_reading = self._is_writing = self._is_flush_due = self._is_draining = False
         self._is_starved = self._is_paused = self._is_held = False
         """`_is_paused`: it has had its time in this turn of the loop, and goes on in the next; the selector is not told.
         `_is_held`: what was answered in this turn goes out with the next one's."""
-        self._alone: _Slot | None = None
+        self._alone: Slot | None = None
         self._unmute_handle: asyncio.TimerHandle | None = None
         self._set_reading(is_on=True)
 
@@ -368,16 +349,16 @@ class Connection:
             self._login,
         )
         if self._handlers.core.quotas.is_active:
-            return self._handle_metered(context, request, size_bytes)
+            return handle_metered(self._handlers, context, request, size_bytes=size_bytes, mute=self._mute)
         return self._handlers.handle(context, request)
 
-    def _new_slot(self, held_bytes: int) -> _Slot:
-        slot = _Slot(held_bytes=held_bytes)
+    def _new_slot(self, held_bytes: int) -> Slot:
+        slot = Slot(held_bytes=held_bytes)
         self._queued_bytes += held_bytes
         self._queue.append(slot)
         return slot
 
-    def _await(self, slot: _Slot, reply: Reply, header: frames.RequestHeader, began_s: float) -> None:
+    def _await(self, slot: Slot, reply: Reply, header: frames.RequestHeader, began_s: float) -> None:
         """Answer when the reply comes; what is long in coming stays alone until then."""
         if reply.is_long:
             self._alone = slot
@@ -403,34 +384,10 @@ class Connection:
         decode = partial(codec.decode_request, header.api_key, header.api_version, memoryview(body), max_elements=most)
         self._handlers.core.offload(decode).then(handle)
 
-    def _handle_metered(self, context: RequestContext, request: Any, size_bytes: int) -> Any:
-        """Handle a request and charge the client for it; who is over a quota is answered and then not read from for a while."""
-        began_ns = perf_counter_ns()
-        outcome = self._handlers.handle(context, request)
-        busy_ns = perf_counter_ns() - began_ns
-
-        def settle(response: Any) -> Any:
-            if self._is_closed or response is CLOSE_CONNECTION:
-                return response
-            settled, quiet_ms = self._handlers.core.quotas.settle(context, size_bytes, busy_ns, response)
-            if quiet_ms:
-                self._mute(quiet_ms)
-            return settled
-
-        if not isinstance(outcome, Reply):
-            return settle(outcome)
-        settled = Reply()
-        settled.held_bytes, settled.is_long = outcome.held_bytes, outcome.is_long
-
-        def tell(response: Any) -> None:
-            settled.is_long = outcome.is_long
-            settled.set(settle(response))
-
-        outcome.then(tell)
-        return settled
-
     def _mute(self, quiet_ms: int) -> None:
         """Read and handle nothing for so long (KIP-219); answers go on being sent."""
+        if self._is_closed:
+            return
         until_s = self._loop.time() + quiet_ms / 1000
         if self._unmute_handle is not None:
             if self._unmute_handle.when() >= until_s:
@@ -453,13 +410,13 @@ class Connection:
 
     def _answer(self, parts: list[Any]) -> None:
         if self._queue:
-            slot = _Slot(held_bytes=0)
+            slot = Slot(held_bytes=0)
             self._queued_bytes += slot.fill(parts)
             self._queue.append(slot)
         else:
             self._outbox.add(parts)
 
-    def _answer_later(self, slot: _Slot, response: Any, header: frames.RequestHeader, began_s: float, *, is_long: bool) -> None:
+    def _answer_later(self, slot: Slot, response: Any, header: frames.RequestHeader, began_s: float, *, is_long: bool) -> None:
         """Take the value of a reply; the response goes out once those before it are there."""
         if self._is_closed:
             return
@@ -480,7 +437,7 @@ class Connection:
             except LogflumeError as error:
                 self.close(str(error), level=logging.ERROR)
 
-    def _fill(self, slot: _Slot, parts: Any) -> None:
+    def _fill(self, slot: Slot, parts: Any) -> None:
         """Put a response, or the exception in place of one, where it belongs."""
         if self._is_closed:
             return

@@ -21,6 +21,25 @@ MAX_BUFFERS = 512
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 
 
+class Slot:
+    """The place of a response in the queue; `parts` is None until it is there, [] for no response.
+
+    `size_bytes`: memory that it holds; what is kept of the request until then.
+    """
+
+    __slots__ = ("parts", "size_bytes")
+
+    def __init__(self, *, held_bytes: int) -> None:
+        self.parts: list[Any] | None = None
+        self.size_bytes = held_bytes
+
+    def fill(self, parts: list[Any]) -> int:
+        """Take the response; return the bytes of memory that it holds (file ranges hold none)."""
+        self.parts = parts
+        self.size_bytes = sum(len(part) for part in parts if not isinstance(part, LogSlice))
+        return self.size_bytes
+
+
 class Outbox:
     """The unsent parts of a connection. Invariant: parts leave in the order in which they came.
 

@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from logflume.log.errors import LogflumeError, StorageError
 from logflume.log.histogram import Histogram
 
-from .partition import FlushTicket, PartitionLog
+from .partition import PartitionLog
+from .slices import FlushTicket
 
 FlushCallback = Callable[[Exception | None], None]
 

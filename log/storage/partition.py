@@ -29,34 +29,22 @@ from .checking import CheckBudget
 from .checkpoint import Checkpoint
 from .compaction import CLEANED_SUFFIX, CompactionPlan, CompactionResult, check_compaction, discard_compaction
 from .config import LogConfig
-from .disk import Disk, File
+from .disk import Disk
 from .epochs import LeaderEpochs
 from .errors import DiskFull, OffsetOutOfRange, PartitionFailed
 from .producers import ProducerState, ProducerStates
-from .reading import read_headers, read_slice
+from .reading import read_aborted, read_headers, read_slice
 from .replaying import replayed_producers
+from .retention import due_for_compaction, is_expired, start_after_retention
 from .rules import check_client_batch, check_size, check_timestamps
 from .segment import MAX_RELATIVE_OFFSET, Segment
-from .slices import AbortedTransaction, AppendInfo, LogSlice, RecoveryReport, TimeOffset
+from .slices import AbortedTransaction, AppendInfo, FlushTicket, LogSlice, RecoveryReport, TimeOffset
 from .statefiles import StateFiles
 from .swaps import finish_swaps
 from .timesearch import find_time
 
 _MAX_DAMAGES = 100
 _log = logging.getLogger("logflume.storage")
-
-
-class FlushTicket:
-    """One flush under way: what to sync, and how far the log is durable after it. `sync` may run in any thread."""
-
-    __slots__ = ("end_offset", "file", "generation", "position")
-
-    def __init__(self, file: File, position: int, end_offset: int, generation: int) -> None:
-        self.file, self.position, self.end_offset, self.generation = file, position, end_offset, generation
-
-    def sync(self) -> None:
-        """Sync the file; blocks. Raises StorageError."""
-        self.file.sync()
 
 
 class PartitionLog:
@@ -437,18 +425,10 @@ class PartitionLog:
 
     def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
         """Return the aborted transactions that overlap from_offset <= offset < to_offset, by first offset. Raises CorruptLog."""
-        found: list[AbortedTransaction] = []
-        for segment in self._segments[self._segment_at(from_offset) :]:
-            try:
-                aborted = segment.aborted
-            except CorruptLog as error:
-                raise self.note_damage(error) from None
-            for each in aborted:
-                if each.last_offset >= from_offset and each.first_offset < to_offset:
-                    found.append(each)
-                if each.last_stable_offset >= to_offset:
-                    return sorted(found, key=lambda txn: txn.first_offset)
-        return sorted(found, key=lambda txn: txn.first_offset)
+        try:
+            return read_aborted(self._segments[self._segment_at(from_offset) :], from_offset, to_offset)
+        except CorruptLog as error:
+            raise self.note_damage(error) from None
 
     def offset_for_time(self, timestamp_ms: int) -> TimeOffset | None:
         """Return the first record with a timestamp >= `timestamp_ms` among the durable ones, None if there is none.
@@ -627,20 +607,10 @@ class PartitionLog:
         self._producers.expire(now_ms - self.config.producer_id_expiration_ms)
         if not self.config.is_deleted:
             return 0
-        if self._active.size_bytes and self._is_expired(self._active, now_ms):
+        if self._active.size_bytes and is_expired(self._active, self.config, now_ms):
             self.roll()
-        excess_bytes = self.size_bytes - self.config.retention_bytes if self.config.retention_bytes >= 0 else 0
-        start_offset = self._log_start_offset
-        for segment, following in zip(self._segments, self._segments[1:], strict=False):
-            if not self._is_expired(segment, now_ms) and excess_bytes < segment.size_bytes:
-                break
-            excess_bytes -= segment.size_bytes
-            start_offset = following.base_offset
+        start_offset = start_after_retention(self._segments, self.config, start_offset=self._log_start_offset, now_ms=now_ms)
         return self._advance_start(start_offset) if start_offset > self._log_start_offset else 0
-
-    def _is_expired(self, segment: Segment, now_ms: int) -> bool:
-        retention_ms = self.config.retention_ms
-        return 0 <= retention_ms < now_ms - segment.max_timestamp_ms and segment.max_timestamp_ms >= 0
 
     # -- compaction
 
@@ -650,17 +620,16 @@ class PartitionLog:
         `name` becomes part of the names of what is written, so it must be one that was never used before.
         """
         config = self.config
-        cleanable: list[Segment] = []
-        for segment in self._segments[:-1] if config.is_compacted and not (self._failure or self._is_closed) else []:
-            is_young = 0 < config.min_compaction_lag_ms > now_ms - segment.max_timestamp_ms
-            if is_young or segment.next_offset > self.last_stable_offset:
-                break
-            cleanable.append(segment)
-        dirty = [segment for segment in cleanable if segment.base_offset >= self._files.cleaned_offset]
-        dirty_bytes = sum(segment.size_bytes for segment in dirty)
-        is_late = bool(dirty) and now_ms - dirty[0].max_timestamp_ms > config.max_compaction_lag_ms
-        total_bytes = sum(segment.size_bytes for segment in cleanable)
-        if not dirty_bytes or (dirty_bytes < total_bytes * config.min_cleanable_dirty_ratio and not is_late):
+        if self._failure or self._is_closed:
+            return None
+        cleanable = due_for_compaction(
+            self._segments,
+            config,
+            cleaned_offset=self._files.cleaned_offset,
+            last_stable_offset=self.last_stable_offset,
+            now_ms=now_ms,
+        )
+        if not cleanable:
             return None
         return CompactionPlan(
             self.directory,

@@ -9,7 +9,7 @@ from logflume.log.batch.header import BatchHeader
 from .checking import CheckBudget, check_range
 from .epochs import LeaderEpochs
 from .segment import Segment
-from .slices import LogSlice
+from .slices import AbortedTransaction, LogSlice
 
 _CHECK_AHEAD_BYTES = 1 << 20
 
@@ -94,3 +94,18 @@ def _check_ahead(segment: Segment, anchor: int, position: int, epochs: LeaderEpo
     end = min(position + _CHECK_AHEAD_BYTES, segment.size_bytes)
     must_pass = min(position, segment.size_bytes - 1)
     return check_range(segment, anchor, end, epochs=epochs, must_pass=must_pass, budget=CheckBudget())
+
+
+def read_aborted(segments: Sequence[Segment], from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+    """Return the aborted transactions that overlap from_offset <= offset < to_offset, by first offset. Raises CorruptLog.
+
+    `segments`: from the one that holds `from_offset` on.
+    """
+    found: list[AbortedTransaction] = []
+    for segment in segments:
+        for each in segment.aborted:
+            if each.last_offset >= from_offset and each.first_offset < to_offset:
+                found.append(each)
+            if each.last_stable_offset >= to_offset:
+                return sorted(found, key=lambda txn: txn.first_offset)
+    return sorted(found, key=lambda txn: txn.first_offset)

@@ -1,4 +1,4 @@
-"""What an append and a read give back. Data only."""
+"""What an append, a read and the beginning of a flush give back. Data, and the sync that makes it durable."""
 
 from __future__ import annotations
 
@@ -84,3 +84,16 @@ class RecoveryReport(NamedTuple):
     truncated_position: int = 0
     rebuilt_indexes: int = 0
     kept_file: str = ""
+
+
+class FlushTicket:
+    """One flush under way: what to sync, and how far the log is durable after it. `sync` may run in any thread."""
+
+    __slots__ = ("end_offset", "file", "generation", "position")
+
+    def __init__(self, file: File, position: int, end_offset: int, generation: int) -> None:
+        self.file, self.position, self.end_offset, self.generation = file, position, end_offset, generation
+
+    def sync(self) -> None:
+        """Sync the file; blocks. Raises StorageError."""
+        self.file.sync()

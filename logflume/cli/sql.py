@@ -96,6 +96,8 @@ def serve(
     """Serve SQL over HTTP (ksqlDB's REST interface) beside any Kafka cluster, until stopped; `logflume serve` has one of its own.
 
     Example: logflume sql serve --bootstrap 127.0.0.1:9092 --listen 127.0.0.1:8088
+
+    On a broker with logins somebody who may make topics of services is needed: logflume sql serve --profile local-admin
     """
     from logflume.cli.sql_connectors import SqlConnectors
     from logflume.log.client import check_login

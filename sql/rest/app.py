@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -271,6 +272,12 @@ async def _not_found(request: Request, error: Exception) -> Response:
     return _json(refused.body(), refused.status)
 
 
+@lru_cache(maxsize=256)
+def _is_of_this_machine(host: str) -> bool:
+    """Tell whether a Host header names this machine, or nothing."""
+    return urlsplit(f"//{host}").hostname in (None, "localhost", "127.0.0.1", "::1")
+
+
 class _Posts:
     """Gives POSTs to their handlers and everything else to another app: its way there takes as long as the answer to a pull."""
 
@@ -320,6 +327,6 @@ class _Guard:
                 if error.fault is not Fault.UNAUTHORIZED:
                     raise RestError(NOT_READY, str(error)) from None
                 raise RestError(NOT_AUTHENTICATED, "expected a known user: Basic or Bearer in Authorization") from None
-        if urlsplit(f"//{host}").hostname not in (None, "localhost", "127.0.0.1", "::1"):
+        if not _is_of_this_machine(host):
             raise RestError(FORBIDDEN, f"without users only this machine is served, found Host: {host}")
         return EVERYTHING

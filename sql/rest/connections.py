@@ -15,6 +15,8 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from .gathering import Gathering
+
 PREFACE = b"PRI * HTTP/2.0"
 KEEP_ALIVE_S = 300
 _HEAD_BYTES_MAX = 16 << 10
@@ -84,7 +86,8 @@ class FirstBytes(asyncio.Protocol):
         else:
             protocol = HttpToolsProtocol(self._config, self._state, self._app_state, self._loop)
         self._transport.set_protocol(protocol)
-        protocol.connection_made(self._transport)
+        whole = self._transport if is_2 else cast("asyncio.Transport", Gathering(self._transport, self._loop))
+        protocol.connection_made(whole)
         if self._start:
             protocol.data_received(self._start)
 

@@ -52,6 +52,7 @@ class Queries:
     def __init__(self, engine: SqlEngine, *, push_max: int = PUSH_QUERIES_MAX) -> None:
         self._engine, self._push_max = engine, push_max
         self._running: dict[str, PushQuery] = {}
+        self._name, self._numbers = uuid.uuid4().hex[:8], itertools.count(1)
         self._lock = threading.Lock()
 
     def start(self, text: str, session: Session) -> StartedQuery:
@@ -92,14 +93,14 @@ class Queries:
     def _pulled(self, text: str, session: Session, keys_max: int) -> StartedQuery | None:
         """Answer a pull query by keys whose state is here, if nothing is new of it but its literals."""
         scanned = sole_scanned(text)
-        rows = None if scanned is None else self._engine.pull_at_once(scanned, session, keys_max=keys_max)
+        rows = None if scanned is None else self._engine.at_once.pull(scanned, session, keys_max=keys_max)
         return None if rows is None else self._answered(rows, rows.title)
 
     def _answered(self, rows: Rows, name: str) -> StartedQuery:
         source = self._engine.catalog.sources.get(name)
         ended = "Limit Reached" if rows.is_limited else "Query Completed"
         final = ended if source is not None and not source.is_table else None
-        return StartedQuery(f"query_{uuid.uuid4().hex[:16]}", rows.columns, rows.roles, rows, final)
+        return StartedQuery(f"query_{self._name}_{next(self._numbers)}", rows.columns, rows.roles, rows, final)
 
     def _reserve(self) -> None:
         with self._lock:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Scope
 
 from logflume.sql.properties import PUSH_TOKEN
@@ -57,12 +57,15 @@ class InsertsTarget(msgspec.Struct, frozen=True):
 async def body_of(request: Request) -> bytes:
     """Return the body of a request. Raises RestError when it is too large."""
     body, size_bytes = bytearray(), 0
-    async for part in request.stream():
+    has_more = True
+    while has_more and size_bytes <= DRAINED_BYTES_MAX:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        part, has_more = message.get("body", b""), message.get("more_body", False)
         size_bytes += len(part)
         if size_bytes <= BODY_BYTES_MAX:
             body += part
-        elif size_bytes > DRAINED_BYTES_MAX:
-            break
     if size_bytes > BODY_BYTES_MAX:
         raise RestError(TOO_LARGE, f"a request holds at most {BODY_BYTES_MAX} bytes")
     return bytes(body)

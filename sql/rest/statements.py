@@ -30,7 +30,7 @@ class Statements:
     def insert_at_once(self, script: str, session: Session) -> Sending | None:
         """Send the rows of a script that is one INSERT VALUES and waits for nothing but the disk; None: `execute` has to."""
         scanned = sole_scanned(script) if len(script) <= KEPT_CHARS_MAX else None
-        return None if scanned is None else self._engine.insert_at_once(scanned, session)
+        return None if scanned is None else self._engine.at_once.insert(scanned, session)
 
     def execute(self, script: str, session: Session) -> list[dict[str, Any]]:
         """Execute a script; return one entity for each statement that has one.
@@ -47,7 +47,7 @@ class Statements:
                 for source in split_script(script):
                     text = f"{source.text};"
                     scanned = scan(source.text)
-                    rows = None if scanned is None else self._engine.known_rows(scanned, session)
+                    rows = None if scanned is None else self._engine.at_once.rows(scanned, session)
                     if rows is not None:
                         writes.add(text, rows)
                         continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -50,7 +51,13 @@ def schema_text(columns: Iterable[Column], roles: Mapping[str, str]) -> str:
     >>> schema_text([Column("ID", STRING), Column("N", BIGINT)], {"ID": "KEY"})
     '`ID` STRING KEY, `N` BIGINT'
     """
-    return ", ".join(f"`{c.name}` {show_type(c.type)} {roles.get(c.name, '')}".rstrip() for c in columns)
+    return _schema_text(tuple(columns), tuple(roles.items()))
+
+
+@lru_cache(maxsize=256)
+def _schema_text(columns: tuple[Column, ...], roles: tuple[tuple[str, str], ...]) -> str:
+    known = dict(roles)
+    return ", ".join(f"`{c.name}` {show_type(c.type)} {known.get(c.name, '')}".rstrip() for c in columns)
 
 
 def type_entity(type: DataType) -> dict[str, Any]:

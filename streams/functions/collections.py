@@ -103,15 +103,18 @@ def _item_text(value: Any) -> str:
     )
 
 
-def slice_array(items: list[Any], first: int | None, last: int | None) -> list[Any] | None:
-    """Items first..last, both included, from 1; null bounds are the ends."""
-    start = 1 if first is None else first
+def slice_array(items: list[Any] | None, first: int | None, last: int | None) -> list[Any] | None:
+    """Items first..last, both included, from 1; null bounds are the ends, and beyond them there is nothing: null."""
+    if items is None:
+        return None
+    start = 0 if first is None else first - 1
     stop = len(items) if last is None else last
-    return items[max(start, 1) - 1 : max(stop, 0)] if start <= stop else None
+    return items[start:stop] if 0 <= start <= stop <= len(items) else None
 
 
 def as_map(keys: list[str], values: list[Any]) -> dict[str, Any]:
-    return dict(zip(keys, values, strict=False))
+    """A map; keys beyond the values have null."""
+    return {key: values[n] if n < len(values) else None for n, key in enumerate(keys)}
 
 
 def map_keys(entries: dict[str, Any]) -> list[str]:
@@ -257,7 +260,7 @@ FUNCTIONS: tuple[Scalar, ...] = (
         "SLICE",
         "Items from a first to a last position, both included, from 1.",
         gives(["b", "c"], ["a", "b", "c", "d"], 2, 3),
-        over("(ARRAY<T>, INTEGER, INTEGER) -> ARRAY<T>", slice_array),
+        over("(ARRAY<T>, INTEGER, INTEGER) -> ARRAY<T>", slice_array, handles_null=True),
     ),
     scalar(
         "AS_MAP",

@@ -21,6 +21,9 @@ def _masked(s: str, upper: str | None, lower: str | None, digit: str | None, oth
 
 
 def _mask(s: str, masks: tuple[str | None, ...]) -> str:
+    for each in masks:
+        if each is not None and len(each) != 1:
+            raise ValueError(f"Invalid mask character. Must be only single character, but was '{each}'")
     upper, lower, digit, other = masks or ("X", "x", "n", "-")
     return "".join(_masked(s, upper, lower, digit, other))
 

@@ -97,16 +97,20 @@ def _replacement(text: str) -> tuple[int | str | tuple[str, str], ...]:
 
 
 def regexp_split_to_array(text: str, pattern: str) -> list[str]:
-    """Cut at each match; an empty pattern cuts between all characters."""
+    """Cut at each match; a pattern that may be empty cuts between all characters, and leaves no empty parts at the end."""
     if not pattern:
         return list(text) if text else [""]
+    may_be_empty = any(True for _ in _matches(pattern, ""))
     parts: list[str] = []
     start = 0
     for match in _matches(pattern, text):
-        if match.end() > match.start():
+        if match.end() > match.start() or (may_be_empty and start < match.start() < len(text)):
             parts.append(text[start : match.start()])
             start = match.end()
-    return [*parts, text[start:]]
+    parts.append(text[start:])
+    while may_be_empty and len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    return parts
 
 
 def like_pieces(pattern: str, escape: str | None) -> tuple[tuple[str, str], ...]:

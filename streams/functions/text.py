@@ -60,21 +60,23 @@ def ends_with(s: str, end: str) -> bool:
 
 
 def initcap(s: str) -> str:
-    """Capitalise each word; words are separated by blanks."""
+    """Capitalise each word; words are separated by blanks, and those before the first are left out."""
     out: list[str] = []
     starts = True
-    for ch in s:
+    for ch in s.lstrip(" \t\n\v\f\r"):
         out.append(ch.upper() if starts else ch.lower())
         starts = ch.isspace()
     return "".join(out)
 
 
-def concat(*parts: Any) -> Any:
-    """Join; nulls are left out."""
-    present = [p for p in parts if p is not None]
-    if not present:
-        return None
-    return b"".join(present) if isinstance(present[0], bytes) else "".join(present)
+def concat(*parts: str | None) -> str:
+    """Join; nulls are left out, and nothing is left of nulls alone."""
+    return "".join([p for p in parts if p is not None])
+
+
+def concat_bytes(*parts: bytes | None) -> bytes:
+    """As `concat`, for BYTES."""
+    return b"".join([p for p in parts if p is not None])
 
 
 def concat_text(left: str, right: str) -> str:
@@ -96,9 +98,11 @@ def field(s: str | None, *args: str | None) -> int:
     return args.index(s) + 1 if s is not None and s in args else 0
 
 
-def instr(s: str, sought: str, position: int = 1, occurrence: int = 1) -> int:
-    """Where `sought` is found from `position` on (backwards from a negative one), 0 when it is not."""
-    if position == 0 or occurrence < 1:
+def instr(s: str | None, sought: str | None, position: int | None = 1, occurrence: int | None = 1) -> int | None:
+    """Where `sought` is found from `position` on (backwards from a negative one), 0 when it is not; so for null texts."""
+    if position is None or occurrence is None:
+        return None
+    if s is None or sought is None or position == 0 or occurrence < 1:
         return 0
     if position > 0:
         at = position - 2
@@ -166,11 +170,11 @@ def split(s: Any, delimiter: Any) -> list[Any]:
 
 
 def split_to_map(s: str, entries: str, pairs: str) -> dict[str, str] | None:
-    """Read `k:v,k:v`; null when a delimiter is empty or both are the same. Entries without a pair are left out."""
+    """Read `k:v,k:v`; null when a delimiter is empty or both are the same. Entries that are no pair are left out."""
     if not entries or not pairs or entries == pairs:
         return None
     found = (part.split(pairs) for part in s.split(entries))
-    return {p[0]: p[1] for p in found if len(p) > 1 and p[0] != ""}
+    return {p[0]: p[1] for p in found if len(p) > 1}
 
 
 def chr_code(code: int) -> str | None:
@@ -259,7 +263,7 @@ FUNCTIONS: tuple[Scalar, ...] = (
         "Joins its arguments; nulls are left out.",
         gives("ab", "a", None, "b"),
         over("(STRING...) -> STRING", concat, handles_null=True, columns=concat_columns, kernel="concat"),
-        over("(BYTES...) -> BYTES", concat, handles_null=True, columns=concat_columns),
+        over("(BYTES...) -> BYTES", concat_bytes, handles_null=True, columns=concat_columns),
     ),
     scalar(
         "CONCAT_WS",
@@ -284,9 +288,9 @@ FUNCTIONS: tuple[Scalar, ...] = (
         "INSTR",
         "Where the second text starts in the first, from a position on and for the n-th time; 0: nowhere.",
         gives(5, "corporate floor", "or", 3),
-        over("(STRING, STRING) -> INTEGER", instr, columns=instr_columns),
-        over("(STRING, STRING, INTEGER) -> INTEGER", instr),
-        over("(STRING, STRING, INTEGER, INTEGER) -> INTEGER", instr),
+        over("(STRING, STRING) -> INTEGER", instr, columns=instr_columns, handles_null=True),
+        over("(STRING, STRING, INTEGER) -> INTEGER", instr, handles_null=True),
+        over("(STRING, STRING, INTEGER, INTEGER) -> INTEGER", instr, handles_null=True),
     ),
     scalar(
         "SUBSTRING",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .columns import NotHeld, constant, has_wide, is_ascii, is_column, numbers, size_of, text_bytes, texts_in, valid_in
+from .columns import NotHeld, constant, has_wide, is_ascii, is_column, numbers, text_bytes, texts_in
 
 _BLANKS = "".join(map(chr, range(0x21)))
 _PAD_MAX = 10_000
@@ -79,24 +79,21 @@ def _varying(argument: Any) -> Any:
 
 
 def concat_columns(*parts: Any) -> tuple[Any, ...]:
-    """Null parts are left out; null when all are."""
+    """Null parts are left out."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    count = size_of(parts)
     first = next(p for p in parts if is_column(p))[0]
     empty = pa.scalar(b"" if pa.types.is_binary(first.type) else "", first.type)
     arrays = []
-    valid = np.zeros(count, np.bool_)
     for part in parts:
         if part is None:
             continue
         array = texts_in(part)
         if is_column(part) and part[1] is not None:
             array = pc.if_else(pa.array(part[1]), array, empty)
-        valid |= valid_in(part, count)
         arrays.append(array)
-    return pc.binary_join_element_wise(*arrays, empty, null_handling="skip"), None if valid.all() else valid
+    return pc.binary_join_element_wise(*arrays, empty, null_handling="skip"), None
 
 
 def concat_text_columns(left: Any, right: Any) -> tuple[Any, ...]:
@@ -106,11 +103,15 @@ def concat_text_columns(left: Any, right: Any) -> tuple[Any, ...]:
 
 
 def instr_columns(text: Any, sought: Any) -> tuple[Any, ...]:
-    """Arrow tells the byte: the same as the character where all is ASCII."""
+    """Arrow tells the byte: the same as the character where all is ASCII. Nothing is found in a null."""
     import pyarrow.compute as pc
 
-    array = _varying(text)[0]
+    array, valid = _varying(text)
+    if sought is None:
+        raise NotHeld("a null is looked for")
     found = numbers(pc.find_substring(array, constant(sought)), np.int64) + 1
+    if valid is not None:
+        found = np.where(valid, found, 0)
     return (found, None) if is_ascii(array) else (found, None, has_wide(array))
 
 

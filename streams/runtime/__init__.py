@@ -5,12 +5,13 @@ from .forgetting import forget_application, internal_topics, reset_application
 from .handlers import Handlers, OnProblem, OnUncaught, Problem, StreamsError
 from .options import EngineOptions, Guarantee, OnGap
 from .peers import Peers, StorePlace, StoreUnavailable, instances, statuses
+from .pipe import Pipe, is_pipe
 from .problems import PoisonRecord
 from .queries import StoreView
 from .replay import replay
 from .run import describe_status, run_app
 from .status import CommitStatus, EngineState, EngineStatus, InputStatus, TaskStatus
-from .topics import create_results
+from .topics import create_results, prepare_topics
 
 __all__ = [
     "CommitStatus",
@@ -25,6 +26,7 @@ __all__ = [
     "OnProblem",
     "OnUncaught",
     "Peers",
+    "Pipe",
     "PoisonRecord",
     "Problem",
     "StorePlace",
@@ -37,6 +39,8 @@ __all__ = [
     "forget_application",
     "instances",
     "internal_topics",
+    "is_pipe",
+    "prepare_topics",
     "replay",
     "reset_application",
     "run_app",

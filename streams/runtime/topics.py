@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
 
 from logflume.log import ErrorCode, InvalidInput, KafkaError, TopicDescription
-from logflume.log.interfaces import Admin
+from logflume.log.interfaces import Admin, NewTopic
 from logflume.streams.graph import TimeWindow
 from logflume.streams.seams import OutputTopic, Plan, SubTopology, changelog_topic
 
@@ -32,27 +32,28 @@ def prepare_topics(plan: Plan, admin: Admin) -> TopicMap:
         InvalidInput: inputs that are joined differ in their number of partitions, or an internal topic has the wrong number.
     """
     _check_one_reader(plan)
-    outputs = _outputs(plan)
-    internal = {topic for topic, out in outputs.items() if out.is_repartition}
-    existing = admin.find_topics(sorted({*_sources(plan), *outputs, *_changelogs(plan).values()}))
+    outputs, changelogs = _outputs(plan), _changelogs(plan)
+    existing = admin.find_topics(sorted({*_sources(plan), *outputs, *changelogs.values()}))
     partitions = _known_partitions(plan, outputs, existing, admin)
-    for topic, out in sorted(outputs.items()):
-        count = partitions.get(topic) or _count(topic, plan, outputs, partitions, ())
-        partitions[topic] = _ensure_output(topic, out, count, existing, admin)
+    wanted = _new_outputs(plan, outputs, partitions)
+    counts = {topic: existing[topic].partitions if topic in existing else new.partitions for topic, new in wanted.items()}
+    partitions |= counts
+    wanted |= _new_changelogs(plan, partitions)
+    own = wanted.keys() - {topic for topic, out in outputs.items() if not out.is_repartition}
+    _check_own(own, wanted, existing)
+    made = existing | _create(admin, {topic: new for topic, new in wanted.items() if topic not in existing})
+    _check_own(own, wanted, made)
+    partitions |= {topic: made[topic].partitions for topic in outputs}
     _check_copartitioned(plan, partitions)
-    changelogs = _ensure_changelogs(plan, partitions, existing, admin)
-    return TopicMap(partitions, changelogs, frozenset(internal))
+    return TopicMap(partitions, changelogs, frozenset(topic for topic, out in outputs.items() if out.is_repartition))
 
 
 def create_results(plan: Plan, admin: Admin) -> None:
     """Create what is missing of the topics that others may read, before anybody runs the plan. Raises as `prepare_topics`."""
     outputs = _outputs(plan)
     existing = admin.find_topics(sorted({*_sources(plan), *outputs}))
-    partitions = _known_partitions(plan, outputs, existing, admin)
-    for topic, out in sorted(outputs.items()):
-        if not out.is_repartition:
-            count = partitions.get(topic) or _count(topic, plan, outputs, partitions, ())
-            _ensure_output(topic, out, count, existing, admin)
+    wanted = _new_outputs(plan, outputs, _known_partitions(plan, outputs, existing, admin))
+    _create(admin, {t: new for t, new in wanted.items() if t not in existing and not outputs[t].is_repartition})
 
 
 def count_partitions(plan: Plan, admin: Admin) -> dict[str, int]:
@@ -93,16 +94,36 @@ def _known_partitions(
     return partitions
 
 
-def _ensure_output(topic: str, out: OutputTopic, count: int, existing: Mapping[str, TopicDescription], admin: Admin) -> int:
-    """Create an output topic if it does not exist; return how many partitions it has."""
-    configs = _REPARTITION_CONFIGS if out.is_repartition else {**_OUTPUT_CONFIGS, **out.configs}
-    found = existing.get(topic) or ensure_topic(admin, topic, count, configs)
-    if out.is_repartition and found.partitions != count:
-        raise InvalidInput(
-            f"repartition topic {topic!r} has {found.partitions} partitions, the topology needs {count}; reset the "
-            "application (delete its internal topics and state) or restore the partition count of its sources"
+def _check_own(own: Set[str], wanted: Mapping[str, NewTopic], found: Mapping[str, TopicDescription]) -> None:
+    """Raise InvalidInput when a topic of the application itself has another number of partitions than it would be made with."""
+    for topic in sorted(own & found.keys()):
+        if found[topic].partitions != wanted[topic].partitions:
+            raise InvalidInput(
+                f"the application's own topic {topic!r} has {found[topic].partitions} partitions, the topology needs "
+                f"{wanted[topic].partitions}: the number of partitions of a source has changed; restore it, or reset the "
+                "application (delete its internal topics and state) to compute its state again"
+            )
+
+
+def _new_outputs(plan: Plan, outputs: Mapping[str, OutputTopic], partitions: Mapping[str, int]) -> dict[str, NewTopic]:
+    """Return how each output topic is made, where it has to be."""
+    found = {}
+    for topic, out in sorted(outputs.items()):
+        configs = _REPARTITION_CONFIGS if out.is_repartition else {**_OUTPUT_CONFIGS, **out.configs}
+        found[topic] = NewTopic(partitions.get(topic) or _count(topic, plan, outputs, partitions, ()), configs)
+    return found
+
+
+def _new_changelogs(plan: Plan, partitions: Mapping[str, int]) -> dict[str, NewTopic]:
+    """Return how each changelog is made, where it has to be."""
+    return {
+        changelog_topic(plan.application, spec.name): NewTopic(
+            max(partitions[topic] for topic in sub.shared_topics()), changelog_configs(spec.window)
         )
-    return found.partitions
+        for sub in plan.subtopologies
+        for spec in sub.program.stores
+        if spec.name not in sub.table_sources
+    }
 
 
 _SEGMENT_BYTES = str(50 * 1024**2)
@@ -120,13 +141,18 @@ DEAD_LETTER_CONFIGS = {"cleanup.policy": "delete", **_KEEP_ALL, **_TAKE_ALL}
 
 def ensure_topic(admin: Admin, topic: str, partitions: int, configs: Mapping[str, str]) -> TopicDescription:
     """Create a topic if it does not exist; return it as it is."""
+    return _create(admin, {topic: NewTopic(partitions, configs)})[topic]
+
+
+def _create(admin: Admin, wanted: Mapping[str, NewTopic]) -> dict[str, TopicDescription]:
+    """Create those of these topics that do not exist; return all as they are."""
     try:
-        return admin.ensure_topic(topic, partitions=partitions, configs=configs)
+        return admin.ensure_topics(wanted)
     except KafkaError as error:
-        if error.error is not ErrorCode.INVALID_CONFIG or _TIME_LIMIT not in configs:
+        if error.error is not ErrorCode.INVALID_CONFIG or not any(_TIME_LIMIT in new.configs for new in wanted.values()):
             raise
-    known = {name: value for name, value in configs.items() if name != _TIME_LIMIT}
-    return admin.ensure_topic(topic, partitions=partitions, configs=known)
+    known = {t: replace(new, configs={k: v for k, v in new.configs.items() if k != _TIME_LIMIT}) for t, new in wanted.items()}
+    return admin.ensure_topics(known)
 
 
 def changelog_configs(window: TimeWindow | None) -> dict[str, str]:
@@ -197,22 +223,3 @@ def _changelogs(plan: Plan) -> dict[tuple[str, str], str]:
         for sub in plan.subtopologies
         for spec in sub.program.stores
     }
-
-
-def _ensure_changelogs(
-    plan: Plan, partitions: Mapping[str, int], existing: Mapping[str, TopicDescription], admin: Admin
-) -> dict[tuple[str, str], str]:
-    changelogs = _changelogs(plan)
-    for sub in plan.subtopologies:
-        count = max(partitions[topic] for topic in sub.shared_topics())
-        for spec in sub.program.stores:
-            if spec.name in sub.table_sources:
-                continue
-            topic = changelogs[sub.name, spec.name]
-            found = existing.get(topic) or ensure_topic(admin, topic, count, changelog_configs(spec.window))
-            if found.partitions != count:
-                raise InvalidInput(
-                    f"changelog {topic!r} has {found.partitions} partitions, the topology needs {count}: the number of "
-                    "partitions of a source has changed; reset the application to compute its state again"
-                )
-    return changelogs

@@ -123,7 +123,7 @@ def _shift(first: str, last: str, step: int) -> Build:
 
 
 def _concat(expr: e.Call, kinds: Kinds) -> VectorOf:
-    """Null arguments are left out where the function takes nulls, else the whole is null; null when nothing is left."""
+    """Null arguments are left out where the function takes nulls, else the whole is null."""
     _expect(expr, Kind.STRING)
     parts = _args(expr, kinds, *[Kind.STRING] * len(expr.args))
     skips_null = expr.function.handles_null
@@ -131,16 +131,14 @@ def _concat(expr: e.Call, kinds: Kinds) -> VectorOf:
     def concat(rows: Rows) -> Vector:
         vectors = [part(rows) for part in parts]
         starts, sizes = rows.spans(vectors[0])
-        nulls, unsure = vectors[0].nulls, vectors[0].unsure
+        nulls, unsure = None if skips_null else vectors[0].nulls, vectors[0].unsure
         for vector in vectors[1:]:
             more, more_sizes = rows.spans(vector)
             out, begins = np.empty(int(sizes.sum() + more_sizes.sum()) + 1, np.uint8), np.empty(rows.count, np.int64)
             rows.texts.join(starts, sizes, more, more_sizes, out, begins)
             rows.kept.append(out)
             starts, sizes, unsure = begins, sizes + more_sizes, either(unsure, vector.unsure)
-            if skips_null:
-                nulls = None if nulls is None or vector.nulls is None else nulls & vector.nulls
-            else:
+            if not skips_null:
                 nulls = either(nulls, vector.nulls)
         return Vector(starts, sizes if nulls is None else np.where(nulls, 0, sizes), nulls, unsure)
 

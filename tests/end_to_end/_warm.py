@@ -31,8 +31,8 @@ MODULES = (
     "logflume.cli.backfill", "logflume.cli.common", "logflume.cli.connect", "logflume.cli.consume", "logflume.cli.produce",
     "logflume.cli.run", "logflume.cli.schema", "logflume.cli.secure", "logflume.cli.sql", "logflume.cli.topic",
     "logflume.connect", "logflume.connect.connectors.file_source", "logflume.log.access", "logflume.log.batch.columns",
-    "logflume.log.client.probe", "logflume.log.operations", "logflume.log.registry.client", "logflume.sql.batch",
-    "logflume.streams.runtime",
+    "logflume.log.client.probe", "logflume.log.operations", "logflume.log.registry.client", "logflume.log.server.embedded",
+    "logflume.sql.batch", "logflume.sql.rest", "logflume.streams.runtime",
 )  # fmt: skip
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from logflume.log.broker.security import Identity, LoginFailed, Step
+from logflume.log.broker.access import Operation, Pattern, Permission, Resource
+from logflume.log.broker.security import Identity, Login, LoginCounts, LoginFailed, LoginPolicy, Step
 from logflume.log.broker.security.credentials import Mechanism, ScramCredential, make_credential
 from logflume.log.broker.security.jaas import parse_jaas, plain_passwords
 from logflume.log.broker.security.listener_settings import ListenerSettings
@@ -22,6 +23,7 @@ from logflume.log.broker.security.mechanisms import check_mechanisms
 from logflume.log.broker.security.plain import parse_plain
 from logflume.log.broker.security.scram import ScramExchange
 from logflume.log.broker.settings.lookup import BrokerConfig
+from logflume.log.broker.testing.simulated import SimulatedTime
 from logflume.log.errors import InvalidInput
 from logflume.log.protocol import ErrorCode, frames, messages, tables
 
@@ -263,6 +265,55 @@ def ask_for(wire: Wire, seconds: float) -> None:
     deadline_s = time.monotonic() + seconds
     while time.monotonic() < deadline_s:
         wire.call(messages.MetadataRequest(topics=[]), 12)
+
+
+def test_a_refusal_is_told_after_a_pause_and_counted() -> None:
+    class Refusing:
+        def respond(self, token: bytes) -> Step:
+            raise LoginFailed("no")
+
+    clock, counts, told = SimulatedTime(), LoginCounts(), list[tuple[str, ...]]()
+    policy = LoginPolicy(
+        {"PLAIN": Refusing}, clock, clock, counts, failed_delay_ms=100, told=lambda *what: told.append(tuple(map(str, what)))
+    )
+    for number in range(1, 3):
+        login = Login(policy, principal="User:ANONYMOUS", host="1.2.3.4")
+        assert login.handshake("PLAIN", version=1).error_code == 0
+        answer = login.authenticate(b"wrong")
+        assert counts.by_outcome == {("PLAIN", "failed"): number}
+        assert told == [("1.2.3.4", "PLAIN", "", "no")] * number
+        clock.advance(99)
+        assert not answer.is_done
+        clock.advance(1)
+        assert answer.value.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert login.is_failed
+
+
+@pytest.mark.parametrize("name", ["Zoë", 'a "b" \\c', "a,b=c", "x y", "User:x", "-", "o'n", "%s {0}", "日本"])
+def test_a_user_of_odd_characters_has_the_rights_that_name_him(secured: Secured, name: str) -> None:
+    secured.set_user(name, "päss, word=1")
+    creation = messages.CreateAclsRequest.AclCreation(
+        resource_type=Resource.CLUSTER,
+        resource_name="kafka-cluster",
+        resource_pattern_type=Pattern.LITERAL,
+        principal=f"User:{name}",
+        host="*",
+        operation=Operation.DESCRIBE,
+        permission_type=Permission.ALLOW,
+    )
+    made = secured.broker.submit("CreateAcls", 2, messages.CreateAclsRequest(creations=[creation])).result(10)
+    assert made.results[0].error_code == 0
+    with Wire(secured.ports["SASL_PLAINTEXT"]) as wire:
+        assert log_in(wire, name, "päss, word=1").error_code == 0
+        assert whoami(wire)
+
+
+def test_nobody_is_called_as_everybody_is(secured: Secured) -> None:
+    request = messages.AlterUserScramCredentialsRequest
+    upsertion = request.ScramCredentialUpsertion(name="*", mechanism=1, iterations=4096, salt=b"salt", salted_password=b"p" * 32)
+    (result,) = secured.broker.submit("AlterUserScramCredentials", 0, request(upsertions=[upsertion])).result(10).results
+    assert result.error_code == ErrorCode.UNACCEPTABLE_CREDENTIAL
+    assert "User:* is everybody" in result.error_message
 
 
 def test_sessions_end_and_are_renewed(tmp_path: Path) -> None:

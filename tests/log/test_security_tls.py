@@ -401,14 +401,19 @@ def test_rules_parse_or_are_refused(text: str) -> None:
         PrincipalRules(text).name("CN=a")
 
 
-def test_metrics_tell_of_handshakes_and_of_the_certificate_s_end(secured: Secured) -> None:
+def test_metrics_tell_of_handshakes_logins_and_of_the_certificate_s_end(secured: Secured) -> None:
     import urllib.request
 
     with TlsWire(secured.ports["SSL"], context_of(secured)) as wire:
         wire.call(messages.ApiVersionsRequest(), 0)
+    with Wire(secured.ports["SASL_PLAINTEXT"]) as wire:
+        assert wire.call(messages.SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+        refused = wire.call(messages.SaslAuthenticateRequest(auth_bytes=b"\0alice\0wrong"), 2)
+        assert refused.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
     url = f"http://{secured.broker._shell.http_address}/metrics"
     text = urllib.request.urlopen(url, timeout=10).read().decode()
     assert 'logflume_tls_handshakes_total{outcome="ok"}' in text
+    assert 'logflume_logins_total{mechanism="PLAIN",outcome="failed"} 1.0' in text
     line = next(line for line in text.splitlines() if line.startswith('logflume_certificate_expiry_seconds{listener="SSL"}'))
     assert 396 * DAY_S < float(line.split()[-1]) < 398 * DAY_S
 

@@ -49,6 +49,19 @@ VALUES: dict[str, Any] = {
     "CONCAT_WS('-', 'a', NULL, 'b')": "a-b",
     "SPLIT('a,,b', ',')": ["a", "", "b"],
     "SPLIT_TO_MAP('a:1/b:2/c', '/', ':')": {"a": "1", "b": "2"},
+    "SPLIT_TO_MAP('a:1/:2//', '/', ':')": {"a": "1", "": "2"},
+    "INITCAP('  ab cd')": "Ab Cd",
+    "CONCAT(CAST(NULL AS STRING), CAST(NULL AS STRING))": "",
+    "INSTR(CAST(NULL AS STRING), 'a')": 0,
+    "INSTR('a', CAST(NULL AS STRING))": 0,
+    "INSTR('a', 'a', CAST(NULL AS INT))": None,
+    "REGEXP_SPLIT_TO_ARRAY('axbxx', 'x*')": ["a", "b"],
+    "REGEXP_SPLIT_TO_ARRAY('abxc', 'x*')": ["a", "b", "c"],
+    "AS_MAP(ARRAY['a', 'b'], ARRAY[1])": {"a": 1, "b": None},
+    "SLICE(ARRAY[1, 2, 3, 4], NULL, 3)": [1, 2, 3],
+    "SLICE(ARRAY[1, 2, 3, 4], 2, NULL)": [2, 3, 4],
+    "SLICE(ARRAY[1, 2, 3, 4], 0, 2)": None,
+    "SLICE(ARRAY[1, 2, 3, 4], 2, 9)": None,
     "REGEXP_SPLIT_TO_ARRAY('a1b22c', '[0-9]+')": ["a", "b", "c"],
     "REGEXP_REPLACE('2024-05', '([0-9]+)-([0-9]+)', '$2/$1')": "05/2024",
     "REGEXP_EXTRACT('([a-z]+)@', 'bob@x', 1)": "bob",
@@ -202,3 +215,8 @@ def test_spread_matches_statistics_and_undoes(values: list[float], other: float)
 def test_timestamps_read_back(ms: int, zone: str) -> None:
     pattern = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"
     assert parse_timestamp(format_timestamp(ms, pattern, zone), pattern) == ms
+
+
+def test_a_mask_is_one_character() -> None:
+    with pytest.raises(ValueError, match="Must be only single character, but was 'xx'"):
+        value_of("MASK('Ab1', 'xx', 'y', 'z', 'w')")

@@ -86,6 +86,8 @@ def check_user(name: str) -> None:
     """Raise KafkaError UNACCEPTABLE_CREDENTIAL unless the name can be a user's."""
     if not name:
         raise _unacceptable("Username must not be empty")
+    if name == "*":
+        raise _unacceptable("a user cannot be called *: in ACLs User:* is everybody")
     if len(name) > MAX_NAME_CHARS:
         raise _unacceptable(f"a user name has at most {MAX_NAME_CHARS} characters, found {len(name)}")
 

@@ -84,7 +84,7 @@ class LoginPolicy:
         mechanisms: name -> a new exchange.
         max_reauth_ms: how long a session lasts, 0 for as long as the credentials.
         failed_delay_ms: pause before a refusal is told.
-        told: called with (host, mechanism, reason) of each refusal, and (host, mechanism, None) of each login.
+        told: called with (host, mechanism, "", reason) of each refusal, and (host, mechanism, principal, None) of each login.
     """
 
     mechanisms: Mapping[str, Callable[[], Exchange]]
