@@ -64,10 +64,6 @@ class Cluster:
             with urllib.request.urlopen(f"{page}/json/", timeout=10) as answer:
                 alive = answer.read()
 
-    def living_workers(self) -> list[str]:
-        """Return the folders of the workers that run."""
-        return [f"worker-{number}" for number, worker in enumerate(self._processes[1:]) if worker.poll() is None]
-
     def stop(self) -> None:
         """End master and workers, and with them the executors."""
         for process in reversed(self._processes):
