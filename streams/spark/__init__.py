@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from .session import SparkSettings, SparkUnavailable, check_spark, cores_of, open_session, parse_conf
     from .source import LogflumeDataSource
     from .steps import Progress
-    from .stream_sink import exactly_once
-    from .tables import use_logflume
 
 _HOME = {
     "AppFile": "applications",
@@ -43,7 +41,6 @@ _HOME = {
     "check_spark": "session",
     "cores_of": "session",
     "estimate_backfill": "estimates",
-    "exactly_once": "stream_sink",
     "keep_archiving": "archiving",
     "open_session": "session",
     "parse_conf": "session",
@@ -51,7 +48,6 @@ _HOME = {
     "plan_backfill": "backfill",
     "run_backfill": "backfill",
     "run_continuously": "continuous",
-    "use_logflume": "tables",
 }
 
 __all__ = [
@@ -78,14 +74,12 @@ __all__ = [
     "check_spark",
     "cores_of",
     "estimate_backfill",
-    "exactly_once",
     "keep_archiving",
     "open_session",
     "parse_conf",
     "plan_backfill",
     "run_backfill",
     "run_continuously",
-    "use_logflume",
 ]
 
 

@@ -26,8 +26,6 @@ OPTIONS = (
 RECORDS_PER_PARTITION = 1_000_000
 EARLIEST, LATEST = -2, -1
 """Instead of an offset, as in Kafka's protocol."""
-_OF_A_TABLE = "option."
-"""A table of Spark's session catalog gives each option under this prefix, sometimes without it too, and words of its own."""
 _KNOWN = frozenset(name.lower() for name in OPTIONS)
 
 
@@ -62,9 +60,6 @@ class SourceOptions:
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
     """Return the options; raises InvalidInput or UnknownName for what cannot be right."""
     lower = {name.lower(): value for name, value in given.items()}
-    of_table = {name.removeprefix(_OF_A_TABLE): value for name, value in lower.items() if name.startswith(_OF_A_TABLE)}
-    if of_table:
-        lower = of_table | {name: value for name, value in lower.items() if name in _KNOWN}
     for name in lower:
         if name not in _KNOWN and name != "path":
             raise UnknownName("option of the logflume data source", name, OPTIONS)
