@@ -18,7 +18,7 @@ from .api import (
     SourceConnector,
     SourceContext,
 )
-from .columns import parse_columns
+from .columns import columns_text, parse_columns
 from .config import Config, fill_in
 from .errors import BrokenRow, ConfigErrors, Problem, SourceChanged, TargetConflict, TargetRefused, TaskFenced
 from .load import ConnectorConfig, connector_spec, load_connector
@@ -26,7 +26,7 @@ from .places import Place, places, reset_connector
 from .registry import connector_names, find_connector
 from .run import run_connector, run_connectors
 from .secrets import Secret
-from .sink_start import check_against_records, made_ready
+from .sink_start import check_against_records, found_columns, made_ready
 from .source_task import make_topics
 from .spec import REQUIRED, Option, OptionType, Spec
 from .status import ConnectorStatus, State, TaskStatus
@@ -70,10 +70,12 @@ __all__ = [
     "TaskStatus",
     "Worker",
     "check_against_records",
+    "columns_text",
     "connector_names",
     "connector_spec",
     "fill_in",
     "find_connector",
+    "found_columns",
     "load_connector",
     "made_ready",
     "make_topics",

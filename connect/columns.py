@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from logflume.log import InvalidInput, UnknownName
 from logflume.log.schemas import (
@@ -38,6 +39,7 @@ _SIMPLE: dict[str, DataType] = {
 }
 _TYPE_NAMES = (*_SIMPLE, "DECIMAL", "ARRAY", "MAP", "STRUCT")
 _TOKEN = re.compile(r"\s*(?:(?P<name>[^\W\d]\w*)|`(?P<quoted>[^`]+)`|(?P<number>\d+)|(?P<mark>[(),<>:]))")
+_PLAIN_NAME = re.compile(r"[^\W\d]\w*\Z")
 _MAX_DEPTH = 32
 
 
@@ -54,6 +56,15 @@ def parse_columns(text: str) -> tuple[Column, ...]:
     columns = parser.columns(end="", depth=0) if text.strip() else ()
     parser.expect_end()
     return columns
+
+
+def columns_text(columns: Iterable[Column]) -> str:
+    """Write columns as `parse_columns` reads them.
+
+    >>> columns_text([Column("a", STRING), Column("b c", BIGINT)])
+    'a STRING, `b c` BIGINT'
+    """
+    return ", ".join(f"{c.name if _PLAIN_NAME.match(c.name) else f'`{c.name}`'} {c.type}" for c in columns)
 
 
 class _Parser:

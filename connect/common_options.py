@@ -15,6 +15,10 @@ from .spec import Option, OptionType, Spec
 
 NONE, ALL = "none", "all"
 CONVERTERS = ("json", "string", "delimited", "kafka", "bytes", "avro", "protobuf", "json_sr", "none")
+_NEEDS_COLUMNS = (
+    "required: Columns of the value, in SQL type syntax (`name STRING, mean_delay DOUBLE`); `logflume connect columns TOPIC` "
+    "prints those of a topic of JSON"
+)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
 
@@ -222,7 +226,7 @@ def has_schemas(config: Config, side: str) -> bool:
 
 def _sink_columns(config: Config) -> Iterable[Problem]:
     if not config.columns("value.columns") and not has_schemas(config, "value"):
-        yield Problem("value.columns", "required: Columns of the value, in SQL type syntax (`name STRING, mean_delay DOUBLE`).")
+        yield Problem("value.columns", _NEEDS_COLUMNS)
     if config.flag("key.windowed") and not config.columns("key.columns"):
         yield Problem("key.windowed", "needs key.columns")
     if config.integer("window.size.ms") and not config.flag("key.windowed"):

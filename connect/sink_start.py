@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from itertools import islice
 
 import msgspec
 
-from logflume.log import Log, TopicPartition, near_matches
+from logflume.log import Chunk, InvalidInput, Log, TopicPartition, near_matches
 from logflume.log.schemas import Column, FormatSpec, Kind, SchemaNotFound, schema_type
 
 from .api import SinkConnector
 from .common_options import has_schemas
+from .connectors.jsonl_reader import infer_columns
 from .errors import ConfigErrors, Problem
 from .load import ConnectorConfig, connector_spec
 from .registry_options import registered_format
@@ -61,17 +61,36 @@ def check_against_records(log: Log, connector: ConnectorConfig) -> None:
     """Look at the first records of a sink's topics. Raises ConfigErrors for a misspelt column."""
     if connector.is_source or connector.config.text("value.converter") != "json":
         return
-    topics = log.admin().describe_topics(connector.topics)
-    partitions = [TopicPartition(name, each) for name, topic in topics.items() for each in range(topic.partitions)]
+    for chunk in _first_chunks(log, connector.topics):
+        check_values(connector, chunk.slice(0, _SAMPLE_RECORDS).values())
+
+
+def found_columns(log: Log, topic: str) -> tuple[Column, ...]:
+    """Return the columns of the first records of a topic whose values are JSON objects.
+
+    Raises:
+        InvalidInput: it has none.
+    """
+    values = [value for chunk in _first_chunks(log, [topic]) for value in chunk.slice(0, _SAMPLE_RECORDS).values() if value]
+    try:
+        return infer_columns(topic, b"".join(value.replace(b"\n", b" ") + b"\n" for value in values))
+    except InvalidInput:
+        found = f"none of its first {len(values)} values is one" if values else "it has no values"
+        raise InvalidInput(f"topic {topic}: expected JSON objects, {found}") from None
+
+
+def _first_chunks(log: Log, topics: Sequence[str]) -> list[Chunk]:
+    """Return what a first poll of topics brings, from their beginning."""
+    found = log.admin().describe_topics(topics)
+    partitions = [TopicPartition(name, each) for name, topic in found.items() for each in range(topic.partitions)]
     starts, ends = log.admin().start_offsets(partitions), log.admin().end_offsets(partitions)
     held = [partition for partition in partitions if ends[partition] > starts[partition]]
     if not held:
-        return
-    consumer = log.consumer(client_id=f"connect-{connector.name}-columns", offset_reset="earliest")
+        return []
+    consumer = log.consumer(client_id="connect-columns", offset_reset="earliest")
     try:
         consumer.assign(held)
-        for chunk in consumer.poll(timeout_s=_SAMPLE_WAIT_S):
-            check_values(connector, islice((record.value for record in chunk.records()), _SAMPLE_RECORDS))
+        return consumer.poll(timeout_s=_SAMPLE_WAIT_S)
     finally:
         consumer.close()
 

@@ -49,6 +49,15 @@ class UnknownName(InvalidInput):
         self.what, self.name, self.near = what, name, near
 
 
+class UnknownTopic(UnknownName):
+    """A topic that does not exist; the message says how it is made where none has nearly that name."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__("topic", name, known)
+        if not self.near:
+            self.args = (f"{self}; `logflume topic create {name}` makes it",)
+
+
 class DecodeError(InvalidInput):
     """Bytes that do not fit the declared format or schema."""
 

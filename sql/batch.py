@@ -19,7 +19,18 @@ from .executor import Executor
 from .paging import paged
 from .places import Role, default_state_dir
 from .pull_service import PullService
-from .render import TABLE_ROWS_MAX, RowLines, error_text, print_message, print_rows, row_json, row_tabbed
+from .render import (
+    TABLE_ROWS_MAX,
+    RowLines,
+    RowText,
+    error_text,
+    names_text,
+    print_message,
+    print_rows,
+    row_csv,
+    row_json,
+    row_tabbed,
+)
 from .results import PushQuery, PushRow, Result, Rows
 from .script_files import all_statements, read_script
 from .scripts import StatementText
@@ -94,10 +105,10 @@ def _giving_way(engine: SqlEngine) -> Iterator[None]:
 
 
 class Runner:
-    """Executes statements and prints what they give."""
+    """Executes statements and prints what they give. `row_text`: how rows are written, if not for a screen."""
 
-    def __init__(self, executor: Executor, console: Console, *, is_json: bool = False, is_piped: bool = False) -> None:
-        self.executor, self.console, self.is_json, self.is_piped = executor, console, is_json, is_piped
+    def __init__(self, executor: Executor, console: Console, *, is_json: bool = False, row_text: RowText | None = None) -> None:
+        self.executor, self.console, self.is_json, self.row_text = executor, console, is_json, row_text
         self.session = Session()
         self._progress = ProgressLine(sys.stderr)
 
@@ -105,14 +116,14 @@ class Runner:
         """Execute a script. Raises LogflumeError at the first statement that fails; those before it stay done."""
         for source in all_statements(text, self.session):
             self.executor.check_reachable()
-            self.session.rows_max = None if self.is_json or self.is_piped else TABLE_ROWS_MAX
+            self.session.rows_max = None if self.is_json or self.row_text else TABLE_ROWS_MAX
             for result in self._execute(source):
                 if isinstance(result, PushQuery):
                     self.follow(result)
                 elif isinstance(result, Rows):
                     with paged(self.console):
-                        print_rows(self.console, result, is_json=self.is_json, is_piped=self.is_piped)
-                    if result.note and self.is_piped and not self.is_json:
+                        print_rows(self.console, result, is_json=self.is_json, row_text=self.row_text)
+                    if result.note and self.row_text and not self.is_json:
                         print(result.note, file=sys.stderr)
                 else:
                     print_message(self.console, result, is_json=self.is_json)
@@ -128,7 +139,7 @@ class Runner:
         """Print the rows of a running query until its limit, or until Ctrl-C, which ends the query only."""
         try:
             for line in self._lines(query):
-                if self.is_piped:
+                if self.row_text:
                     print(line, file=self.console.file, flush=True)
                 else:
                     self.console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -146,10 +157,10 @@ class Runner:
             for row in query:
                 yield row_json(query.columns, row.values)
             return
-        if self.is_piped:
-            yield "\t".join(c.name for c in query.columns)
+        if self.row_text:
+            yield names_text(query.columns, self.row_text)
             for row in query:
-                yield row_tabbed(query.columns, row.values)
+                yield self.row_text(query.columns, row.values)
             return
         lines = RowLines(query.columns, self.console.width)
         if query.limit is None and self.console.is_terminal:
@@ -176,6 +187,7 @@ def run_batch(
     text: str | None = None,
     path: Path | None = None,
     is_json: bool = False,
+    is_csv: bool = False,
     state_dir: Path | None = None,
     ca: Path | None = None,
     console: Console | None = None,
@@ -190,7 +202,8 @@ def run_batch(
     out = console or Console(file=sys.stdout)
     err = errors or Console(file=sys.stderr)
     with open_executor(where, state_dir=state_dir, ca=ca, connectors=connectors) as executor:
-        runner = Runner(executor, out, is_json=is_json, is_piped=console is None and not sys.stdout.isatty())
+        is_piped = console is None and not sys.stdout.isatty()
+        runner = Runner(executor, out, is_json=is_json, row_text=row_csv if is_csv else row_tabbed if is_piped else None)
         try:
             if text is not None:
                 runner.run_text(text)

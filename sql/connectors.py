@@ -5,17 +5,18 @@ The dialect knows no connector: `logflume/cli/sql_connectors.py` fills the proto
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 import msgspec
 
 from logflume.log.interfaces import Log
-from logflume.log.schemas import BIGINT, STRING, Column
+from logflume.log.schemas import BIGINT, STRING, Column, format_of
 
 from . import ast
 from .catalog import Catalog, ConnectorInfo, SourceInfo
 from .errors import StatementError
+from .format import name_text, string_text
 from .results import Rows
 
 UNASSIGNED = "UNASSIGNED"
@@ -88,7 +89,47 @@ def create_connector(s: ast.CreateConnector, catalog: Catalog) -> Catalog:
             config[key] = str(given.value).lower() if isinstance(given.value, bool) else str(given.value)
     if _CLASS[1] not in config:
         raise StatementError("a connector needs its 'connector.class'; SHOW CONNECTOR PLUGINS lists what is installed", s.span)
+    if not s.is_source and "value.columns" not in config:
+        config = _known_columns(config.get("topics", ""), catalog, s) | config
     return catalog.with_connector(ConnectorInfo(s.name, s.is_source, config))
+
+
+def _known_columns(topics: str, catalog: Catalog, s: ast.CreateConnector) -> dict[str, str]:
+    """Return a sink's options that the streams and tables over its topics tell, none if there is a topic without any.
+
+    Raises:
+        StatementError: they differ.
+    """
+    named = [topic.strip() for topic in topics.split(",")]
+    sources = sources_over(named, catalog)
+    if {source.topic for source in sources} != {*named}:
+        return {}
+    first, *rest = [_options_of(source) for source in sources]
+    if any(each != first for each in rest):
+        raise StatementError(
+            f"{' and '.join(source.name for source in sources)} see the topics differently; say which columns the sink writes: "
+            f"'value.columns' = {string_text(_columns_text(sources[0].value))}",
+            s.span,
+        )
+    return first
+
+
+def _options_of(source: SourceInfo) -> dict[str, str]:
+    """Return how a sink reads what a stream or table reads. The key of a session it does not."""
+    found = {"value.converter": source.value_format.name.lower(), "delimiter": source.value_format.delimiter}
+    if format_of(source.value_format.name).schemas is None:  # else the registry tells
+        found["value.columns"] = _columns_text(source.value)
+    if source.key and (source.window is None or source.window.kind != "SESSION"):
+        found |= {"key.converter": source.key_format.name.lower(), "key.columns": _columns_text(source.key)}
+        if source.window is not None:
+            found["key.windowed"] = "true"
+            if source.window.size_ms:
+                found["window.size.ms"] = str(source.window.size_ms)
+    return found
+
+
+def _columns_text(columns: Iterable[Column]) -> str:
+    return ", ".join(f"{name_text(column.name)} {column.type}" for column in columns)
 
 
 def drop_connector(s: ast.DropConnector, catalog: Catalog) -> Catalog:

@@ -46,6 +46,7 @@ from .connectors import (
 from .definitions import apply_definition, check_is_free, check_topic_is_own, new_query_id
 from .errors import StatementError
 from .executor import KnownSource
+from .first_read import wait_until_read
 from .format import statement_text
 from .inference import inferred
 from .inserts import PendingWrites, RecordWriter, values_records, writable_source
@@ -285,7 +286,10 @@ class SqlEngine:
                 return [check_assertion(statement, self._log, settings.get(REGISTRY_URL, self._registry), settings=settings)]
             with self._lock:
                 self.catch_up()
-                return self._dispatch(statement, user, settings)
+                results = self._dispatch(statement, user, settings)
+            if user.on_read is None or settings.get("auto.offset.reset", "earliest").lower() != "earliest":
+                return results
+            return [self._first_read(each, user.on_read) for each in results]
         except StatementError as e:
             e.locate(source.text, first_line=source.line, first_column=source.column)
             raise
@@ -462,6 +466,18 @@ class SqlEngine:
         prepared, compiled = self._prepare(s, context)
         register_schemas(prepared.planned, s.span)
         return self._start(prepared, compiled)
+
+    def _first_read(self, made: Result, on_read: Callable[[int, int], object]) -> Result:
+        """Return what was said of a new query once it has read what its topics hold, so that what is asked next sees that."""
+        query_id = made.query_id if isinstance(made, Message) else None
+        known = self._applied.queries.get(query_id or "")
+        if not isinstance(made, Message) or query_id is None or known is None or next(self._holders(), None) is None:
+            return made
+        plan, admin = self._compiled(query_id, known), self._log.admin()
+        left = wait_until_read(
+            admin, plan, on_read, has_failed=lambda: bool(self._cause(query_id)), monotonic_s=time.monotonic, wait=time.sleep
+        )
+        return replace(made, text=f"{made.text}; {left} so far, it goes on") if left else made
 
     def _prepare(self, s: ast.CreateAs | ast.InsertQuery, context: Context) -> tuple[PreparedQuery, Plan]:
         replaced = replaced_query(s, self.catalog)
@@ -681,7 +697,7 @@ class SqlEngine:
         wanted = {q: known for q, known in self._applied.queries.items() if not queries[q].is_paused}
         self._running.keep({q: partial(self._compiled, q, known, compiled.get(q)) for q, known in wanted.items()})
 
-    def _compiled(self, query_id: str, known: KnownQuery, compiled: Plan | None) -> Plan:
+    def _compiled(self, query_id: str, known: KnownQuery, compiled: Plan | None = None) -> Plan:
         """Return a query as it is to run. Raises PlanChanged when it is planned otherwise than it was made."""
         compiled = compiled or compile_topology(known.planned.topology, application_id(self.service, query_id))
         if known.recorded is not None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import csv
+import io
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeAlias
 
 from rich.box import ROUNDED
 from rich.console import Console
@@ -16,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from logflume.log import LogflumeError
-from logflume.log.schemas import Column, DataType, Kind
+from logflume.log.schemas import STRING, Column, DataType, Kind
 from logflume.streams.functions import to_text
 
 from .errors import StatementError
@@ -83,6 +85,10 @@ def row_json(columns: Sequence[Column], values: Sequence[Any]) -> str:
     return json.dumps({c.name: json_value(v, c.type) for c, v in zip(columns, values, strict=True)}, ensure_ascii=False)
 
 
+RowText: TypeAlias = Callable[[Sequence[Column], Sequence[Any]], str]
+"""Writes one row as a line; no values: a row that is gone."""
+
+
 def row_tabbed(columns: Sequence[Column], values: Sequence[Any]) -> str:
     """Write one row for a pipe: whole cells between tabs, null as nothing, tabs and line ends as escapes."""
     if not values:
@@ -91,12 +97,26 @@ def row_tabbed(columns: Sequence[Column], values: Sequence[Any]) -> str:
     return "\t".join(cell.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n") for cell in cells)
 
 
-def print_rows(console: Console, result: Rows, *, is_json: bool, is_piped: bool = False) -> None:
-    """Print a finished result; a plan as plain lines; for a pipe as lines with tabs."""
-    if is_piped and not is_json and result.title != "EXPLAIN":
-        print("\t".join(c.name for c in result.columns), file=console.file)
+def row_csv(columns: Sequence[Column], values: Sequence[Any]) -> str:
+    """Write one row as CSV (RFC 4180): null as nothing, quotes where they are needed."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(
+        ["(removed)"] if not values else ["" if v is None else cell_text(v, c) for v, c in zip(values, columns, strict=True)]
+    )
+    return line.getvalue()
+
+
+def names_text(columns: Sequence[Column], row_text: RowText) -> str:
+    """Write the names of columns as their rows are written."""
+    return row_text([Column(column.name, STRING) for column in columns], [column.name for column in columns])
+
+
+def print_rows(console: Console, result: Rows, *, is_json: bool, row_text: RowText | None = None) -> None:
+    """Print a finished result; a plan as plain lines; with `row_text` as lines of it."""
+    if row_text is not None and not is_json and result.title != "EXPLAIN":
+        print(names_text(result.columns, row_text), file=console.file)
         for row in result.rows:
-            print(row_tabbed(result.columns, row), file=console.file)
+            print(row_text(result.columns, row), file=console.file)
         console.file.flush()
         return
     if is_json:

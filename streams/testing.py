@@ -60,6 +60,7 @@ class TestInput:
     def send(self, value: Any, *, key: Any = None, timestamp_ms: int | None = None) -> None:
         """Process one record completely. Key and value are objects, dicts or bytes; `timestamp_ms` None: the driver's time."""
         time = self._driver.now_ms if timestamp_ms is None else timestamp_ms
+        self._driver.takes_objects = not isinstance(value, bytes)
         self._driver.process(self._topic, self._key.encode(key), self._value.encode(value), time)
 
     def send_together(self, records: Sequence[tuple[Any, Any, int]]) -> None:
@@ -162,7 +163,8 @@ class TopologyTestDriver:
     Args:
         app: an application or a topology.
         now_ms: the driver's time at first: timestamp of inputs that are sent without one.
-        on_problem: what a record does whose callable raises or breaks its contract, "stop": raise (the callable's line is in the
+        on_problem: what a record does whose callable raises or breaks its contract, or that a test sent as an object
+            which does not fit the topic's columns, "stop": raise (the callable's line is in the
             traceback); "skip": counted in `problems`, as an engine does by default.
         goes_together: what waits in an internal topic is processed as one batch, as an engine does, not record by record.
         commits_each_record: results of `emit="commit"` leave after each record; False: when `commit()` is called.
@@ -190,6 +192,8 @@ class TopologyTestDriver:
         topology = app.topology() if isinstance(app, App) else app
         self.now_ms = now_ms
         self.problems: Counter[str] = Counter()
+        self.takes_objects = False
+        """Whether what is processed came as an object: then it is the test that is wrong when it does not fit the columns."""
         self._commits_each_record, self._goes_together = commits_each_record, goes_together
         self._on_problem = OnProblem(on_problem)
         self._nodes = rewrite(topology).nodes
@@ -366,7 +370,8 @@ class TopologyTestDriver:
     def report(self, reason: str, node: str, topic: str, partition: int, offset: int, cause: object) -> None:
         """Count a problem (the driver is its own `Problems`)."""
         self.problems[reason] += 1
-        if reason in ("callable", "refused") and self._on_problem is OnProblem.STOP:
+        is_wrong = reason in ("callable", "refused") or (reason == "decode" and self.takes_objects)
+        if is_wrong and self._on_problem is OnProblem.STOP:
             raise StreamsError(
                 f"node {node}, {topic} offset {offset}: {type(cause).__name__}: {cause}; with on_problem='skip' such records are "
                 "counted and left out, as by an engine"

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from logflume.connect.config import Config
 from logflume.connect.errors import Problem
 from logflume.connect.spec import Option, OptionType, Spec
+from logflume.log import near_matches
 
 from .event_time import AUTO
 
@@ -34,7 +35,9 @@ def _columns_exist(config: Config) -> Iterable[Problem]:
     for option in ("key.columns", "timestamp.columns", "sort.by"):
         for name in config.items(option) if declared else ():
             if name not in declared:
-                yield Problem(option, f"column {name!r} is not in value.columns ({', '.join(sorted(declared))})")
+                near = near_matches(name, declared)
+                meant = f"did you mean {near[0]!r}?" if near else "add it there with its type, or leave value.columns out"
+                yield Problem(option, f"column {name!r} is not in value.columns ({', '.join(sorted(declared))}); {meant}")
 
 
 def _no_conflict(config: Config) -> Iterable[Problem]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from logflume.log.errors import InvalidInput, UnknownName
+from logflume.log.errors import InvalidInput, UnknownTopic
 from logflume.log.interfaces import (
     GroupDescription,
     GroupMemberDescription,
@@ -339,7 +339,7 @@ class Admin:
         for result in response.results:
             if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 await self._cluster.refresh(None)
-                raise UnknownName("topic", result.resource_name, self._cluster.topics)
+                raise UnknownTopic(result.resource_name, self._cluster.topics)
             is_refused = result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
             cause = (
                 "its configs take the right DescribeConfigs (operation describe_configs)" if is_refused else result.error_message

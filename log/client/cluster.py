@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from logflume.log.errors import LogflumeError, TransportError, UnknownName
+from logflume.log.errors import LogflumeError, TransportError, UnknownName, UnknownTopic
 from logflume.log.protocol import ErrorCode, KafkaError, messages
 from logflume.log.records import TopicPartition
 
@@ -100,7 +100,7 @@ class Cluster:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=name)
                 known = await self.refresh(None)
                 if name not in known:
-                    raise UnknownName("topic", name, known)
+                    raise UnknownTopic(name, known)
                 info = known[name]  # made since it was asked for
             if all(p.leader < 0 for p in info.partitions):
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, topic=name)

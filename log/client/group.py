@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from logflume.log.errors import LogflumeError, TransportError, UnknownName
+from logflume.log.errors import LogflumeError, TransportError, UnknownTopic
 from logflume.log.interfaces import AssignmentStrategy, GroupMetadata, OffsetAndMetadata
 from logflume.log.protocol import ErrorCode, KafkaError, messages
 from logflume.log.records import TopicPartition
@@ -210,7 +210,7 @@ class GroupMember:
         known = await self._cluster.refresh(wanted)  # others of this connection forget what they doubt at any time
         counts = {name: len(known[name].partitions) for name in wanted if name in known and known[name].partitions}
         for name in wanted - counts.keys():
-            _log.warning("group %s: %s; it is read when it exists", self.group_id, UnknownName("topic", name, known))
+            _log.warning("group %s: %s; it is read when it exists", self.group_id, UnknownTopic(name, known))
         self._partition_counts = {name: counts.get(name, 0) for name in wanted}
         if response.skip_assignment:
             self._has_left_over = await self._count_shared() < sum(counts.values())

@@ -215,6 +215,12 @@ def decimal_from_text(text: str, type: DataType, path: str) -> Decimal:
     return fit_decimal(Decimal(text), type, path)
 
 
+def shortest_decimal(value: Decimal) -> str:
+    """Return the digits of a decimal without an exponent and without zeros behind the last one."""
+    text = format(value, "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
 def fit_decimal(value: Decimal, type: DataType, path: str) -> Decimal:
     """Return the decimal with exactly `type.scale` fractional digits; never rounds.
 

@@ -378,8 +378,7 @@ def _preparer(type: DataType, *, is_plain: bool) -> Callable[[Any], Any] | None:
 
 
 def _shortest_decimal(value: Decimal) -> Any:
-    text = format(value, "f")
-    return msgspec.Raw((text.rstrip("0").rstrip(".") if "." in text else text).encode())
+    return msgspec.Raw(coerce.shortest_decimal(value).encode())
 
 
 def _with_text_keys(value: dict[Any, Any]) -> dict[Any, Any]:

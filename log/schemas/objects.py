@@ -235,9 +235,13 @@ def _named(
 ) -> tuple[DataType, Convert | None, Convert | None]:
     if type.kind is not Kind.DECIMAL:
         return type, inferred[1], inferred[2]
-    from .coerce import fit_decimal
+    from .coerce import fit_decimal, shortest_decimal
 
-    return type, (lambda value: fit_decimal(decimal_module.Decimal(value), type, str(type))), None
+    return (
+        type,
+        lambda value: fit_decimal(decimal_module.Decimal(value), type, str(type)),
+        lambda value: decimal_module.Decimal(shortest_decimal(value)),
+    )
 
 
 def _nested(cls: type[Any]) -> tuple[DataType, Convert, Convert]:

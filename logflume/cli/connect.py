@@ -185,6 +185,22 @@ def check(
         print_rows(("file", "option", "value"), rows, as_json=as_json)
 
 
+@app.command()
+def columns(topic: str, data: Data = None, bootstrap: Bootstrap = None, as_json: Json = False) -> None:
+    """Print the columns of a topic's first records (JSON objects), as `value.columns` of a sink takes them.
+
+    Example: logflume connect columns flights --bootstrap 127.0.0.1:9092
+    """
+    from logflume.connect import columns_text, found_columns
+
+    with open_log(data, bootstrap) as log:
+        found = found_columns(log, topic)
+    if as_json:
+        print_rows(("column", "type"), [(column.name, str(column.type)) for column in found], as_json=True)
+    else:
+        print(f"value.columns = {json.dumps(columns_text(found))}")
+
+
 @app.command("list")
 def list_connectors(as_json: Json = False) -> None:
     """List the connectors that are installed.

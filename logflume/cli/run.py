@@ -55,7 +55,7 @@ def _run_here(file: Path) -> None:
         InvalidInput: nothing in the file has run an application.
     """
     from logflume.streams import App
-    from logflume.streams.dsl.mistakes import users_frames
+    from logflume.streams.dsl.mistakes import show_shortly, users_frames
 
     made: list[str] = []
     original = App.run
@@ -66,6 +66,8 @@ def _run_here(file: Path) -> None:
 
     App.run = counted  # type: ignore[method-assign]
     sys.path.insert(0, str(file.resolve().parent))
+    sys.excepthook = sys.__excepthook__  # typer has put one of its own there
+    show_shortly()
     try:
         runpy.run_path(str(file), run_name="__main__")
     except LogflumeError as error:

@@ -48,6 +48,7 @@ def sql(
     data: Data = None,
     bootstrap: Bootstrap = None,
     as_json: Json = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Rows as CSV, with the columns' names.")] = False,
 ) -> None:
     """Run statements, or the shell."""
     if context.invoked_subcommand is not None:
@@ -56,6 +57,8 @@ def sql(
         raise InvalidInput("give either -e SQL or -f FILE, not both")
     if server is not None and (data is not None or bootstrap is not None):
         raise InvalidInput("give either --server, or --data or --bootstrap: statements go to a server or to a log")
+    if as_csv and (as_json or (execute is None and file is None)):
+        raise InvalidInput("--csv is for -e and -f, and excludes --json")
     if server is not None and not server.startswith(("http://", "https://")):
         raise InvalidInput(f"--server is a URL such as http://127.0.0.1:8088, found {server!r}")
     from logflume.cli.sql_connectors import SqlConnectors
@@ -67,7 +70,7 @@ def sql(
         raise typer.Exit(run_shell(address, ca=ca, is_json=as_json, connectors=SqlConnectors))
     from logflume.sql.batch import run_batch
 
-    raise typer.Exit(run_batch(address, text=execute, path=file, ca=ca, is_json=as_json, connectors=SqlConnectors))
+    raise typer.Exit(run_batch(address, text=execute, path=file, ca=ca, is_json=as_json, is_csv=as_csv, connectors=SqlConnectors))
 
 
 @app.command()

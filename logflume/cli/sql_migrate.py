@@ -83,11 +83,11 @@ def info(folder: Folder = DEFAULT, data: Data = None, bootstrap: Bootstrap = Non
     """
     from rich.console import Console
 
-    from logflume.sql.render import print_rows
+    from logflume.sql.render import print_rows, row_tabbed
 
     with _opened(folder, data, bootstrap) as migrations:
         console = Console()
-        print_rows(console, migrations.info(), is_json=as_json, is_piped=not console.is_terminal)
+        print_rows(console, migrations.info(), is_json=as_json, row_text=None if console.is_terminal else row_tabbed)
 
 
 @app.command()

@@ -30,11 +30,13 @@ def show_shortly() -> None:
 
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     whole = TracebackException(kind, error, trace)
-    if not isinstance(error, LogflumeError) or not any(_is_users(frame) for frame in whole.stack):
+    is_own = isinstance(error, LogflumeError)
+    if is_own and not any(_is_users(frame) for frame in whole.stack):
         sys.__excepthook__(kind, error, trace)
         return
     for each in _chain(whole):
-        each.stack = StackSummary.from_list([frame for frame in each.stack if _is_users(frame)])
+        frames = [frame for frame in each.stack if _is_users(frame)] if is_own else _in_the_script(each.stack)
+        each.stack = StackSummary.from_list(frames)
     print("".join(whole.format()), end="", file=sys.stderr)
 
 
@@ -43,6 +45,12 @@ def _chain(error: TracebackException) -> Iterator[TracebackException]:
     while found is not None:
         yield found
         found = found.__cause__ or found.__context__
+
+
+def _in_the_script(stack: StackSummary) -> list[FrameSummary]:
+    """Return the frames without those by which a script has been started."""
+    starts = [place for place, frame in enumerate(stack, 1) if frame.filename == "<frozen runpy>"]
+    return stack[starts[-1] :] if starts else stack
 
 
 def _is_users(frame: FrameSummary) -> bool:

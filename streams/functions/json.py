@@ -161,7 +161,7 @@ def json_records(text: str) -> dict[str, str] | None:
 
 
 def to_json_string(value: Any, type: DataType) -> str:
-    """Write a value of a column type as JSON; times in ISO form."""
+    """Write a value of a column type as JSON; times in ISO form, names in order."""
     if value is None:
         return "null"
     match type.kind:
@@ -170,10 +170,12 @@ def to_json_string(value: Any, type: DataType) -> str:
             return "[" + ",".join(to_json_string(item, type.element) for item in value) + "]"
         case Kind.MAP:
             assert type.element is not None
-            items = (f"{_json.dumps(k, ensure_ascii=False)}:{to_json_string(v, type.element)}" for k, v in value.items())
+            named = {"null" if key is None else str(key): item for key, item in value.items()}
+            items = (f"{_json.dumps(k, ensure_ascii=False)}:{to_json_string(named[k], type.element)}" for k in sorted(named))
             return "{" + ",".join(items) + "}"
         case Kind.STRUCT:
-            fields = (f"{_json.dumps(f.name, ensure_ascii=False)}:{to_json_string(value[f.name], f.type)}" for f in type.fields)
+            ordered = sorted(type.fields, key=lambda f: f.name)
+            fields = (f"{_json.dumps(f.name, ensure_ascii=False)}:{to_json_string(value[f.name], f.type)}" for f in ordered)
             return "{" + ",".join(fields) + "}"
         case Kind.DOUBLE:
             return java_double_text(value)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from urllib.parse import SplitResult, parse_qsl, quote_plus, unquote_plus, urlsplit
+import re
+from urllib.parse import SplitResult, quote_plus, unquote, unquote_plus, urlsplit
 
 from .scalar import Scalar, gives, over, scalar
 
 # What Java's form encoder leaves as it is, beside letters and digits.
 _SAFE = "*-._"
+_BROKEN = re.compile("%(?![0-9A-Fa-f]{2})")
 
 
 def encode_param(s: str) -> str:
@@ -15,6 +17,8 @@ def encode_param(s: str) -> str:
 
 
 def decode_param(s: str) -> str:
+    if _BROKEN.search(s):
+        raise ValueError(f"a % without two hexadecimal digits in {s!r}")
     return unquote_plus(s, errors="strict")
 
 
@@ -25,7 +29,7 @@ def _split(url: str) -> SplitResult:
 
 
 def fragment(url: str) -> str | None:
-    return unquote_plus(_split(url).fragment.replace("+", "%2B")) or None
+    return unquote(_split(url).fragment) or None
 
 
 def host(url: str) -> str | None:
@@ -35,7 +39,7 @@ def host(url: str) -> str | None:
 
 
 def path(url: str) -> str:
-    return _split(url).path
+    return unquote(_split(url).path)
 
 
 def port(url: str) -> int | None:
@@ -47,13 +51,13 @@ def protocol(url: str) -> str | None:
 
 
 def query(url: str) -> str | None:
-    return _split(url).query or None
+    return unquote(_split(url).query) or None
 
 
 def parameter(url: str, name: str) -> str | None:
-    """The value of a query parameter, decoded; null when it is not there."""
-    pairs = parse_qsl(_split(url).query, keep_blank_values=True)
-    return next((value for key, value in pairs if key == name), None)
+    """The value of a parameter of the decoded query; null when it is not there."""
+    pairs = (part.partition("=") for part in (query(url) or "").split("&"))
+    return next((value for key, sign, value in pairs if key == name and (key or sign)), None)
 
 
 _URL = "https://me@logs.example.org:8080/a/b?c=d%20e#f"
@@ -68,7 +72,7 @@ FUNCTIONS: tuple[Scalar, ...] = (
         "URL_EXTRACT_PORT", "The port of a URL, null where it names none.", gives(8080, _URL), over("(STRING) -> INTEGER", port)
     ),
     scalar("URL_EXTRACT_PROTOCOL", "The protocol of a URL.", gives("https", _URL), over("(STRING) -> STRING", protocol)),
-    scalar("URL_EXTRACT_QUERY", "What is behind ? in a URL.", gives("c=d%20e", _URL), over("(STRING) -> STRING", query)),
+    scalar("URL_EXTRACT_QUERY", "What is behind ? in a URL.", gives("c=d e", _URL), over("(STRING) -> STRING", query)),
     scalar(
         "URL_EXTRACT_PARAMETER",
         "The value of a query parameter, decoded.",

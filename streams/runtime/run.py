@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import sys
 import threading
@@ -18,11 +17,10 @@ from logflume.streams.seams import Plan
 from .engine import Engine
 from .options import EngineOptions
 from .problems import HINTS
-from .status import EngineStatus
+from .status import EngineState, EngineStatus
 
-_log = logging.getLogger("logflume.streams")
 _LINE_EVERY_S = 0.5
-_LOG_EVERY_S = 30.0
+_WRITE_EVERY_S = 30.0
 _STOP_TIMEOUT_S = 30.0
 
 
@@ -38,7 +36,8 @@ def run_app(
     """Run until SIGINT or SIGTERM (in the main thread), until `until` says so, or until it fails; return the last status.
 
     A second signal kills at once: nothing committed is lost by that either. On a terminal (`out`, stderr by default) one line
-    shows what happens; elsewhere a line is logged every 30 s. The last one is written. `on_status` takes the place of the line.
+    shows what happens; elsewhere a line is written at each change of state, and every 30 s. The last one is written. `on_status`
+    takes the place of the line.
 
     Raises:
         LogflumeError: what made the application fail, or keeps it from starting.
@@ -64,7 +63,6 @@ def run_app(
 def describe_status(status: EngineStatus) -> str:
     """Return a status as one line.
 
-    >>> from logflume.streams.runtime.status import EngineState
     >>> describe_status(EngineStatus("delays", EngineState.RUNNING, "i", records_in=1500, records_in_per_s=750.0, lag_records=3))
     'delays running: 0 tasks, 1,500 in (750/s), 0 out (0/s), lag 3'
     """
@@ -87,20 +85,22 @@ def describe_status(status: EngineStatus) -> str:
 
 
 class _Line:
-    """The progress line: rewritten in place on a terminal, logged now and then elsewhere."""
+    """The progress line: rewritten in place on a terminal, written now and then elsewhere."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._is_terminal = out.isatty()
         self._calls = 0
+        self._told: EngineState | None = None
 
     def __call__(self, status: EngineStatus) -> None:
         if self._is_terminal:
             self._out.write(f"\r\x1b[2K{describe_status(status)}")
             self._out.flush()
-        elif self._calls % int(_LOG_EVERY_S / _LINE_EVERY_S) == 0:
-            _log.info("%s", describe_status(status))
-        self._calls += 1
+        elif status.state is not self._told or self._calls % int(_WRITE_EVERY_S / _LINE_EVERY_S) == 0:
+            self._out.write(f"{describe_status(status)}\n")
+            self._out.flush()
+        self._calls, self._told = self._calls + 1, status.state
 
     def end(self, status: EngineStatus) -> None:
         """Write the last line, and why records were left out."""

@@ -73,7 +73,7 @@ def test_checks_between_keys() -> None:
         "  sort.by: a file that is followed cannot be sorted; set follow = false",
     ]
     assert errors_of({**FILE, "value.columns": "a STRING", "key.columns": ["b"]})[1:] == [
-        "  key.columns: column 'b' is not in value.columns (a)"
+        "  key.columns: column 'b' is not in value.columns (a); add it there with its type, or leave value.columns out"
     ]
     sink = {"name": "s", "connector": "sql-sink", "topics": "t", "value.columns": "a STRING", "insert.mode": "upsert"}
     assert errors_of(sink)[1:] == ["  insert.mode: upsert needs key.columns, or pk.fields, to know the row by"]

@@ -11,8 +11,17 @@ from typing import Any
 
 import pytest
 
-from logflume.connect import ConfigErrors, check_against_records, load_connector, made_ready, run_connectors
-from logflume.log import Log, connect
+from logflume.connect import (
+    ConfigErrors,
+    check_against_records,
+    columns_text,
+    found_columns,
+    load_connector,
+    made_ready,
+    parse_columns,
+    run_connectors,
+)
+from logflume.log import InvalidInput, Log, connect
 from logflume.log.schemas import MemoryRegistry
 
 
@@ -102,3 +111,17 @@ def test_a_target_that_cannot_be_is_refused_at_once(tmp_path: Path, option: str,
     with pytest.raises(ConfigErrors, match=f"{option}: there can be no .*{reason}") as refused:
         made_ready(load_connector(config))
     assert len(refused.value.problems) == 1
+
+
+def test_the_columns_of_a_topic_are_printed_as_a_sink_takes_them(log: Log, tmp_path: Path) -> None:
+    with pytest.raises(ConfigErrors, match="`logflume connect columns TOPIC` prints those of a topic of JSON"):
+        load_connector(sink(tmp_path))
+    with pytest.raises(InvalidInput, match="topic pays: expected JSON objects, it has no values"):
+        found_columns(log, "pays")
+    send(log, b"7")
+    with pytest.raises(InvalidInput, match="topic pays: expected JSON objects, none of its first 1 values is one"):
+        found_columns(log, "pays")
+    send(log, b'{"user": "ann",\n "unit price": 3}', b'{"user": null, "unit price": 3.5, "tags": ["a"]}')
+    text = columns_text(found_columns(log, "pays"))
+    assert text == "user STRING, `unit price` DOUBLE, tags ARRAY<STRING>"
+    assert parse_columns(text) == found_columns(log, "pays")

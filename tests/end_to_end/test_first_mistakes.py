@@ -6,12 +6,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import logflume as lf
 from logflume.log import InvalidInput, UnknownName
+from logflume.streams.runtime.handlers import StreamsError
 
-from ._command import run
+from ._command import run, run_cold
+
+
+class Flight(msgspec.Struct):
+    carrier: str
+    delay: int
+
 
 MISSPELT = """\
 import msgspec
@@ -49,6 +57,39 @@ def test_run_names_the_line_of_the_file(tmp_path: Path) -> None:
     sentence, place = failed.stderr.splitlines()[-2:]
     assert sentence == "logflume run: unknown column of 'flights' 'carier'; did you mean 'carrier'?"
     assert place.strip().startswith(f"{path}:10: app.stream(")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("import logflume as lf\napp = lf.App(\n", "SyntaxError: '(' was never closed"),
+        ("import nosuch\n", "ModuleNotFoundError: No module named 'nosuch'"),
+        ("def f():\n    return 1 / 0\n\nf()\n", "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_run_shows_errors_of_the_file_as_python_does(tmp_path: Path, text: str, told: str) -> None:
+    path = written(tmp_path, text)
+    ran = run_cold("run", str(path), "--data", str(tmp_path / "data"), code=1).stderr
+    plain = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=60, check=False).stderr
+    assert ran.splitlines()[-1] == told
+    assert ran.removeprefix("Traceback (most recent call last):\n") == plain.removeprefix("Traceback (most recent call last):\n")
+
+
+def test_an_unknown_topic_says_how_it_is_made(tmp_path: Path) -> None:
+    run("topic", "create", "flights", "--data", str(tmp_path / "data"))
+    for name, advice in (("flihgts", "; did you mean 'flights'?"), ("orders", "; `logflume topic create orders` makes it")):
+        said = run("consume", name, "--data", str(tmp_path / "data"), code=1).stderr
+        assert said.splitlines()[-1] == f"logflume consume: unknown topic {name!r}{advice}"
+
+
+def test_a_test_whose_record_does_not_fit_its_class_is_told() -> None:
+    app = lf.App("first")
+    app.stream("a", Flight).to("b")
+    with pytest.raises(StreamsError, match=r"node a, a offset 0: .*delay"):
+        lf.TopologyTestDriver(app).input("a").send({"carrier": "UA", "delay": "late"})
+    patient = lf.TopologyTestDriver(app, on_problem="skip")
+    patient.input("a").send({"carrier": "UA", "delay": "late"})
+    assert patient.problems == {"decode": 1}
 
 
 def test_run_says_when_a_file_runs_nothing(tmp_path: Path) -> None:

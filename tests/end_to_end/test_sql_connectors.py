@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -160,3 +162,31 @@ def test_programs_see_what_they_ask_for(log: Log, tmp_path: Path) -> None:
         assert dropped["connectorName"] == "PEOPLE"
         (gone,) = ksql("DROP CONNECTOR IF EXISTS people;")
         assert gone["@type"] == "warning_entity"
+
+
+SALES = """
+CREATE STREAM sales (shop STRING KEY, item STRING, cents BIGINT) WITH (KAFKA_TOPIC='sales', VALUE_FORMAT='JSON', PARTITIONS=1);
+INSERT INTO sales (shop, item, cents) VALUES ('a', 'pen', 120);
+CREATE SINK CONNECTOR out WITH ('connector' = 'sql-sink', 'connection.url' = 'sqlite:///{path}/out.db', topics = 'sales');
+"""
+
+
+def test_a_sink_takes_its_columns_from_the_stream_over_its_topic(log: Log, tmp_path: Path) -> None:
+    with engine_on(log, tmp_path / "sql") as engine:
+        list(engine.execute(SALES.format(path=tmp_path)))
+        assert engine.catalog.connectors["OUT"].config["key.columns"] == "SHOP STRING"
+
+        def stored() -> list[Any]:
+            with (
+                contextlib.closing(sqlite3.connect(tmp_path / "out.db")) as database,
+                contextlib.suppress(sqlite3.OperationalError),
+            ):
+                return database.execute("SELECT shop, item, cents FROM sales").fetchall()
+            return []
+
+        assert eventually(stored) == [("a", "pen", 120)]
+        list(engine.execute("CREATE STREAM items (item STRING) WITH (KAFKA_TOPIC='sales', VALUE_FORMAT='JSON');"))
+        with pytest.raises(
+            StatementError, match=r"ITEMS and SALES see the topics differently; .*'value.columns' = 'ITEM STRING'"
+        ):
+            list(engine.execute(SINK.replace(", 'value.columns' = 'v STRING'", "").format(topic="sales")))

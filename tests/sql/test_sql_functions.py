@@ -75,6 +75,13 @@ VALUES: dict[str, Any] = {
     "URL_ENCODE_PARAM('a b&ü')": "a+b%26%C3%BC",
     "URL_EXTRACT_HOST('https://me@logs.example.org:8080/a?b=c')": "logs.example.org",
     "URL_EXTRACT_PARAMETER('http://x/?a=1&b=%20z', 'b')": " z",
+    "URL_EXTRACT_PARAMETER('http://x/?a&b=1+2=3', 'b')": "1+2=3",
+    "URL_EXTRACT_PARAMETER('http://x/?a&b=1', 'a')": "",
+    "URL_EXTRACT_PARAMETER('http://x/', '')": None,
+    "URL_EXTRACT_QUERY('http://x/?a%20b=1')": "a b=1",
+    "URL_EXTRACT_PATH('http://x/a%20b')": "/a b",
+    "TO_JSON_STRING(AS_MAP(ARRAY['b', NULL, 'a'], ARRAY[1, 2, 3]))": '{"a":3,"b":1,"null":2}',
+    "TO_JSON_STRING(STRUCT(B := 1, A := MAP('d' := 1, 'c' := 2)))": '{"A":{"c":2,"d":1},"B":1}',
     "ARRAY_DISTINCT(ARRAY[1, 2, 1])": [1, 2],
     "ARRAY_EXCEPT(ARRAY[1, 2, 3], ARRAY[2])": [1, 3],
     "ARRAY_INTERSECT(ARRAY[1, 2, 2], ARRAY[2, 3])": [2],
@@ -215,6 +222,12 @@ def test_spread_matches_statistics_and_undoes(values: list[float], other: float)
 def test_timestamps_read_back(ms: int, zone: str) -> None:
     pattern = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"
     assert parse_timestamp(format_timestamp(ms, pattern, zone), pattern) == ms
+
+
+@pytest.mark.parametrize("text", ["%", "a%zz"])
+def test_a_broken_escape_is_no_parameter(text: str) -> None:
+    with pytest.raises(ValueError, match="hexadecimal"):
+        value_of(f"URL_DECODE_PARAM('{text}')")
 
 
 def test_a_mask_is_one_character() -> None:

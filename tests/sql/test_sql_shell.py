@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import io
 import json
 import os
@@ -270,3 +271,23 @@ def test_a_server_that_is_gone_is_said_at_once_and_the_shell_ends(tmp_path: Path
             with pytest.raises(TransportError, match="does not answer"):
                 runner.run_text("SHOW STREAMS;")
     assert "S created" in out.getvalue()
+
+
+def test_rows_go_out_as_csv(tmp_path: Path) -> None:
+    out, errors = io.StringIO(), io.StringIO()
+    script = """CREATE STREAM sold (k STRING KEY, item STRING, euros DOUBLE)
+          WITH (KAFKA_TOPIC='sold', PARTITIONS=1, VALUE_FORMAT='JSON');
+        INSERT INTO sold VALUES ('a', 'pen, "red"', 1200000000.5);
+        INSERT INTO sold VALUES ('b', NULL, 2);
+        SELECT k, item, euros FROM sold;
+        SELECT k, euros FROM sold EMIT CHANGES LIMIT 1;"""
+    assert (
+        run_batch(str(tmp_path / "data"), text=script, is_csv=True, console=Console(file=out), errors=Console(file=errors)) == 0
+    )
+    assert list(csv.reader(out.getvalue().splitlines()))[-5:] == [
+        ["K", "ITEM", "EUROS"],
+        ["a", 'pen, "red"', "1200000000.5"],
+        ["b", "", "2.0"],
+        ["K", "EUROS"],
+        ["a", "1200000000.5"],
+    ]

@@ -64,6 +64,18 @@ def test_a_record_without_a_key_is_counted_where_one_is_needed(name: str) -> Non
     assert driver.problems == {"null_key": 1}
 
 
+@pytest.mark.parametrize("count", [1, 200])
+def test_the_least_integer_goes_through_functions_and_aggregates_as_in_java(count: int) -> None:
+    app = lf.App("bad")
+    rows = app.stream("in", msgspec.defstruct("Row", [("i", int)]), key=str).group_by_key()
+    rows.aggregate(top=lf.max(col.i.abs()), least=lf.min(col.i), total=lf.sum(col.i), emit="update").to("out")
+    driver = TopologyTestDriver(app)
+    driver.input("in").send_together([("k", {"i": -(1 << 63)}, 0), ("k", {"i": 7}, 0)] * count)
+    total = (7 - (1 << 63)) * count
+    wrapped = (total + (1 << 63)) % (1 << 64) - (1 << 63)
+    assert driver.output("out").read()[-1].value == {"top": 7, "least": -(1 << 63), "total": wrapped}
+
+
 def deep(levels: int, opening: str, closing: str) -> bytes:
     return b'{"n":' + (opening * levels).encode() + b"1" + (closing * levels).encode() + b"}"
 

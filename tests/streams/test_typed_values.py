@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import enum
+import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pytest
 
 import logflume as lf
 from logflume.log import InvalidInput
+from logflume.log.schemas import decimal as decimal_type
 from logflume.streams import col
 
 
@@ -26,7 +31,7 @@ class Order:
 
 
 def fed(app: lf.App, values: list[dict[str, Any] | None]) -> lf.TopologyTestDriver:
-    driver = lf.TopologyTestDriver(app)
+    driver = lf.TopologyTestDriver(app, on_problem="skip")
     for value in values:
         driver.input("items").send(value, key="k")
     return driver
@@ -69,3 +74,50 @@ def test_an_object_of_another_class_is_refused_with_what_was_expected() -> None:
         driver.input("items").send(("pen",))
     driver.input("items").send(("pen", 1.0, None))
     assert driver.output("out").read()[0].value == Item("pen", 1.0)
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Everything(msgspec.Struct):
+    day: datetime.date
+    at: datetime.datetime
+    price: decimal.Decimal
+    rounded: Annotated[decimal.Decimal, decimal_type(10, 2)]
+    many: list[decimal.Decimal]
+    blob: bytes
+    colour: Colour
+
+
+@pytest.mark.parametrize("kind", ["columns", "objects", "table"])
+def test_what_json_has_no_type_for_leaves_as_it_came(kind: str) -> None:
+    app = lf.App("shop")
+    items = app.stream("items", Everything, key=str)
+    built = {
+        "columns": lambda: items.filter(col.price > 0),
+        "objects": lambda: items.map_values(lambda item: item),
+        "table": lambda: items.to_table(store="t").to_stream(),
+    }
+    built[kind]().to("out")
+    driver = lf.TopologyTestDriver(app)
+    value = b'{"day":"2024-02-29","at":"2024-02-29T12:30:00Z","price":1.1,"rounded":1.1,"many":[100,0.5],"blob":"aGk=","colour":'
+    value += b'"red"}'
+    driver.input("items").send(value, key="k")
+    driver.input("items").send(value.replace(b"1.1", b"1.10"), key="k")
+    assert [raw[1] for raw in driver.output("out").raw] == [value, value]
+
+
+def test_objects_have_the_types_of_their_class() -> None:
+    seen: list[Everything] = []
+    app = lf.App("shop")
+    app.stream("items", Everything, key=str).filter(lambda item: seen.append(item) is None).to("out")
+    digits = "12345678901234567890123456789.123456789"
+    value = {"day": "2024-02-29", "at": "2024-02-29T12:30:00Z", "many": [0.5], "blob": "aGk=", "colour": "red"}
+    text = json.dumps({**value, "price": 0, "rounded": 0}).replace('"price": 0, "rounded": 0', f'"price":{digits},"rounded":1.10')
+    driver = lf.TopologyTestDriver(app)
+    driver.input("items").send(text.encode(), key="k")
+    at = datetime.datetime(2024, 2, 29, 12, 30, tzinfo=datetime.UTC)
+    price, half = decimal.Decimal(digits), decimal.Decimal("0.5")
+    assert seen == [Everything(datetime.date(2024, 2, 29), at, price, decimal.Decimal("1.1"), [half], b"hi", Colour.RED)]
+    assert [str(seen[0].price), str(seen[0].rounded), str(seen[0].many[0])] == [digits, "1.1", "0.5"]

@@ -349,7 +349,7 @@ class _Run:
             answer.base_offset = -1
         self.one_done()
 
-    def added(self, answer: Any, error: int) -> None:
+    def added(self, answer: _PartitionResponse, error: int) -> None:
         """The partition was added to the transaction, or could not be."""
         if error:
             self.fail(answer, KafkaError(error))
