@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from logflume.cli.backfill_estimate import fields_of, print_estimate
 from logflume.cli.common import Bootstrap, Data, Json, make_app, print_rows, where
 from logflume.log import InvalidInput, ProgressLine, connect_as_owner
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from logflume.streams.spark import BackfillPlan, BackfillReport, SparkSettings
 
 app = make_app("")
+CORES_ASSUMED = 8
+"""For an estimate, where the settings do not say how many the cluster gives."""
 
 
 class Where(StrEnum):
@@ -35,7 +38,9 @@ class Where(StrEnum):
 def backfill(
     file: Annotated[Path | None, typer.Argument(help="A Python file that makes an lf.App and ends with app.run().")] = None,
     execute: Annotated[str | None, typer.Option("--execute", "-e", metavar="SQL", help="A CREATE ... AS SELECT.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and the cut; change nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan, the cut and what each stage will cost; change nothing.")
+    ] = False,
     engine: Annotated[Where, typer.Option(help="spark, or local for a history one core can take.")] = Where.SPARK,
     follow: Annotated[
         bool, typer.Option("--follow", help="Run continuously on Structured Streaming instead of handing over.")
@@ -96,9 +101,10 @@ def backfill(
             print("taken back: nothing of it is left")
             return
         planned = plan_backfill(load_plan, address, history=history, keep=checkpoint, replaces=replaces or job.replaces)
-        show_plan(planned, as_json)
         if dry_run:
+            show_estimate(planned, engine, settings, as_json)
             return
+        show_plan(planned, as_json)
         report = run(planned, engine, settings, job.stop_old)
         message = job.start()
     show_report(report, message, as_json)
@@ -194,7 +200,20 @@ def run_on_spark(
         spark.stop()
 
 
-def show_plan(planned: BackfillPlan, as_json: bool) -> None:
+def show_estimate(planned: BackfillPlan, engine: Where, settings: SparkSettings, as_json: bool) -> None:
+    """Print what will be read and written, and what each stage will cost."""
+    from logflume.streams.spark import cores_of, estimate_backfill
+
+    known = cores_of(settings)
+    found = estimate_backfill(planned, cores=None if engine is Where.LOCAL else known or CORES_ASSUMED)
+    if as_json:
+        show_plan(planned, as_json, fields_of(found))
+        return
+    show_plan(planned, as_json)
+    print_estimate(found, is_assumed=known is None)
+
+
+def show_plan(planned: BackfillPlan, as_json: bool, more: Mapping[str, Any] | None = None) -> None:
     """Print what will be read and written."""
     held = {tp: files[-1].held.end for tp, files in planned.archive.items()}
     rows = [
@@ -208,7 +227,7 @@ def show_plan(planned: BackfillPlan, as_json: bool) -> None:
             "results": planned.result_topics,
             "cut": [{"topic": t, "partition": p, "start": a, "archived": x, "cut": b} for t, p, a, x, b, _ in rows],
         }
-        print(json.dumps(fields))
+        print(json.dumps(fields | dict(more or {})))
         return
     print(f"application  {planned.application}")
     print(f"stores       {', '.join(planned.stores) or 'none'}")

@@ -56,6 +56,21 @@ def create_results(plan: Plan, admin: Admin) -> None:
     _create(admin, {t: new for t, new in wanted.items() if t not in existing and not outputs[t].is_repartition})
 
 
+def count_partitions(plan: Plan, admin: Admin) -> dict[str, int]:
+    """Return how many partitions each topic has, or would be created with. Changes nothing. Raises as `prepare_topics`."""
+    _check_one_reader(plan)
+    outputs = _outputs(plan)
+    existing = admin.find_topics(sorted({*_sources(plan), *outputs}))
+    partitions = _known_partitions(plan, outputs, existing, admin)
+    for topic in sorted(outputs):
+        if topic in existing:
+            partitions[topic] = existing[topic].partitions
+        elif topic not in partitions:
+            partitions[topic] = _count(topic, plan, outputs, partitions, ())
+    _check_copartitioned(plan, partitions)
+    return partitions
+
+
 def _outputs(plan: Plan) -> dict[str, OutputTopic]:
     return {topic: out for sub in plan.subtopologies for out in sub.outputs.values() for topic in out.topics()}
 

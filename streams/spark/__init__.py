@@ -5,14 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .applications import AppFile, app_of
-    from .archives import ArchiveUnreadable, archive_topic
+    from .archives import ArchiveUnreadable
+    from .archiving import Meeting, archive_topic, check_archive, keep_archiving
     from .backfill import BackfillPlan, abort_backfill, plan_backfill, run_backfill
     from .continuous import run_continuously
+    from .estimates import Estimate, HotKey, StageEstimate, estimate_backfill
     from .handover import BackfillReport
     from .local import LocalRunner
     from .ranges import OffsetRange, RangeLost
     from .runner import SparkRunner
-    from .session import SparkSettings, SparkUnavailable, check_spark, open_session, parse_conf
+    from .session import SparkSettings, SparkUnavailable, check_spark, cores_of, open_session, parse_conf
     from .source import LogflumeDataSource
     from .steps import Progress
 
@@ -21,17 +23,25 @@ _HOME = {
     "ArchiveUnreadable": "archives",
     "BackfillPlan": "backfill",
     "BackfillReport": "handover",
+    "Estimate": "estimates",
+    "HotKey": "estimates",
     "LocalRunner": "local",
     "LogflumeDataSource": "source",
+    "Meeting": "archiving",
     "OffsetRange": "ranges",
     "Progress": "steps",
     "RangeLost": "ranges",
     "SparkRunner": "runner",
     "SparkSettings": "session",
     "SparkUnavailable": "session",
+    "StageEstimate": "estimates",
     "app_of": "applications",
-    "archive_topic": "archives",
+    "archive_topic": "archiving",
+    "check_archive": "archiving",
     "check_spark": "session",
+    "cores_of": "session",
+    "estimate_backfill": "estimates",
+    "keep_archiving": "archiving",
     "open_session": "session",
     "parse_conf": "session",
     "abort_backfill": "backfill",
@@ -46,17 +56,25 @@ __all__ = [
     "ArchiveUnreadable",
     "BackfillPlan",
     "BackfillReport",
+    "Estimate",
+    "HotKey",
     "LocalRunner",
     "LogflumeDataSource",
+    "Meeting",
     "OffsetRange",
     "Progress",
     "RangeLost",
     "SparkRunner",
     "SparkSettings",
     "SparkUnavailable",
+    "StageEstimate",
     "app_of",
     "archive_topic",
+    "check_archive",
     "check_spark",
+    "cores_of",
+    "estimate_backfill",
+    "keep_archiving",
     "open_session",
     "parse_conf",
     "plan_backfill",

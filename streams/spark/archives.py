@@ -7,12 +7,11 @@ A file appears whole, so its name says what it has: the files of a partition mus
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,9 @@ import numpy as np
 
 from logflume.log import Chunk, InvalidInput, Log, LogflumeError, TopicPartition
 
-from .ranges import OffsetRange, RangeLost, read_range, split
+from .ranges import OffsetRange, RangeLost, read_range
 
-RECORDS_PER_FILE = 1_000_000
-BATCH_RECORDS = 50_000
+BATCH_RECORDS = 100_000
 COLUMNS = ("offset", "timestamp_ms", "key", "value", "headers")
 _NAME = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,10})-(?P<start>\d{20})-(?P<end>\d{20})\.parquet")
 
@@ -132,7 +130,9 @@ def _read(file: ArchiveFile, start: int, end: int) -> Iterator[Chunk]:
     try:
         with system.open_input_file(file.path) as opened:
             parquet = pq.ParquetFile(opened)
-            for batch in parquet.iter_batches(BATCH_RECORDS, columns=list(COLUMNS)):
+            groups = range(parquet.num_row_groups)  # one at a time: how large they are was bounded by who wrote them
+            wanted = list(COLUMNS)
+            for batch in chain.from_iterable(parquet.iter_batches(BATCH_RECORDS, [group], wanted) for group in groups):
                 offsets = batch.column("offset").to_numpy()
                 if len(offsets) and not file.held.start <= offsets[0] <= offsets[-1] < file.held.end:
                     raise ArchiveUnreadable(
@@ -145,88 +145,49 @@ def _read(file: ArchiveFile, start: int, end: int) -> Iterator[Chunk]:
         raise ArchiveUnreadable(f"cannot read the archive's file {file.path}: {error}") from error
 
 
+def check_file(file: ArchiveFile) -> None:
+    """Raise ArchiveUnreadable unless a file's footer says that it has the columns, and the offsets of its name, in order."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    system, _ = open_root(file.root)
+    try:
+        with system.open_input_file(file.path) as opened:
+            footer = pq.read_metadata(opened)
+    except (pa.ArrowException, OSError) as error:
+        raise ArchiveUnreadable(f"cannot read the archive's file {file.path}: {error}") from error
+    names = footer.schema.to_arrow_schema().names
+    if missing := [name for name in COLUMNS if name not in names]:
+        raise ArchiveUnreadable(f"{file.path} has no column {missing[0]!r}, only {', '.join(names)}")
+    last = file.held.start - 1
+    for group in range(footer.num_row_groups):
+        found = footer.row_group(group).column(names.index("offset")).statistics
+        if found is None or not found.has_min_max or not last < found.min <= found.max < file.held.end:
+            told = "no smallest and largest offset" if found is None or not found.has_min_max else f"{found.min} to {found.max}"
+            raise ArchiveUnreadable(f"{file.path} holds offsets ({told}) which its name does not say, or out of order")
+        last = found.max
+
+
 def _chunk(tp: TopicPartition, rows: Any, offsets: Any) -> Chunk:
-    keys, values, times, found = (rows.column(name).to_pylist() for name in ("key", "value", "timestamp_ms", "headers"))
-    headers = None
-    if any(found):
-        headers = [tuple((header["name"], header["value"]) for header in each) for each in found]
-    chunk = Chunk.from_columns(tp.topic, keys, values, times, partition=tp.partition, headers=headers)
+    found = rows.column("headers")
+    if len(found.flatten()):
+        keys, values, times = (rows.column(name).to_pylist() for name in ("key", "value", "timestamp_ms"))
+        headers = [tuple((header["name"], header["value"]) for header in each) for each in found.to_pylist()]
+        chunk = Chunk.from_columns(tp.topic, keys, values, times, partition=tp.partition, headers=headers)
+    else:
+        chunk = Chunk.from_arrow(tp.topic, rows, partition=tp.partition)
     chunk.offsets, chunk.next_offset = offsets.astype(np.int64), int(offsets[-1]) + 1
     return chunk
 
 
-def archive_topic(
-    log: Log,
-    topic: str,
-    root: str,
-    *,
-    records_per_file: int = RECORDS_PER_FILE,
-    on_file: Callable[[ArchiveFile, int], None] = lambda *_: None,
-) -> None:
-    """Write what is committed now and not in the archive yet; whatever ends this, the next time goes on behind the last file.
-
-    Args:
-        on_file: told of each file, and how many records it has.
-
-    Raises:
-        RangeLost: retention has taken records before they were archived.
-        UnknownName: no such topic.
-    """
-    from pyarrow import fs
-
-    system, base = open_root(root)
-    admin = log.admin()
-    partitions = admin.describe_topics([topic])[topic].partitions
-    every = [TopicPartition(topic, partition) for partition in range(partitions)]
-    starts, ends = admin.start_offsets(every), admin.end_offsets(every, read_committed=True)
-    system.create_dir(f"{base}/{topic}", recursive=True)
-    held = find_archive(root, [topic])
-    wanted: list[OffsetRange] = []
-    for tp in every:
-        logged = OffsetRange(*tp, starts[tp], max(starts[tp], ends[tp]))
-        files = held.get(tp, ())
-        join_history(logged, files)
-        first = max(files[-1].held.end if files else 0, logged.start)
-        wanted += split(OffsetRange(*tp, first, max(first, logged.end)), records_per_file)
-    for each in wanted:
-        name = f"{base}/{topic}/{topic}-{each.partition}-{each.start:020d}-{each.end:020d}.parquet"
-        records = _write(system, name, read_range(log, each))
-        if isinstance(system, fs.LocalFileSystem):
-            _sync(Path(name).parent)
-        on_file(ArchiveFile(root, name, each), records)
-
-
-def _write(system: Any, name: str, chunks: Iterator[Chunk]) -> int:
-    """Write a file under another name, then give it its own; return how many records it has."""
+def header_column(chunk: Chunk) -> Any:
+    """Return the headers of a chunk as an Arrow column: lists of (name, value)."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
-    from pyarrow import fs
 
-    header = pa.struct([("name", pa.string()), ("value", pa.binary())])
-    types = (pa.int64(), pa.int64(), pa.binary(), pa.binary(), pa.list_(header))
-    schema = pa.schema(list(zip(COLUMNS, types, strict=True)))
-    unfinished = f"{name}.{os.getpid()}.unfinished"
-    records = 0
-    with system.open_output_stream(unfinished) as opened, pq.ParquetWriter(opened, schema, compression="zstd") as writer:
-        for chunk in chunks:
-            found = [[{"name": name, "value": value} for name, value in each] for each in chunk.headers()]
-            columns = (chunk.offsets, chunk.timestamps_ms, chunk.keys(), chunk.values(), found)
-            arrays = [pa.array(column, type_) for column, type_ in zip(columns, types, strict=True)]
-            writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
-            records += len(chunk)
-    if isinstance(system, fs.LocalFileSystem):
-        _sync(Path(unfinished))
-    system.move(unfinished, name)
-    return records
-
-
-def _sync(path: Path) -> None:
-    """Have the disk keep a file, or the names in a directory."""
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+    kind = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
+    if chunk.header_counts.any():
+        return pa.array([[{"name": name, "value": value} for name, value in each] for each in chunk.headers()], kind)
+    return pa.ListArray.from_arrays(pa.array(np.zeros(len(chunk) + 1, np.int32)), pa.array([], kind.value_type), type=kind)
 
 
 @cache

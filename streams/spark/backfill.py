@@ -26,7 +26,7 @@ from .archives import Archive, find_archive, join_history, left_to_the_log
 from .claims import abandon, check_claimed, check_unused, claim, claim_of, release
 from .handover import RESULTS, BackfillReport, Switch, hand_over_producer, install, offsets_of, task_starts, write_ahead
 from .kept import Kept, cut_of
-from .ranges import OffsetRange, check_available
+from .ranges import OffsetRange, check_available, check_partitions
 from .replacing import check_replaceable, take_place
 from .steps import Progress, StepPlan, StepResult, StepRunner, refuse_global_tables
 
@@ -145,6 +145,7 @@ def run_backfill(
     with connect(backfill.where) as log, hand_over_producer(log, backfill.application) as producer:
         left = {tp: left_to_the_log(whole, backfill.archive.get(tp, ())) for tp, whole in backfill.ranges.items()}
         check_available(log, left)
+        check_partitions(log, backfill.ranges)
         if kept is not None:
             kept.begin(cut_of(plan, backfill.token, backfill.ranges))
         ours = claim(log, plan, backfill.ranges, backfill.token, replaces=backfill.replaces or "")
@@ -156,6 +157,7 @@ def run_backfill(
                 backfill.load_plan, backfill.where, backfill.ranges, topics.partitions, {}, archive=backfill.archive, kept=kept
             )
             result = runner.run(step, plan, on_progress)
+            check_partitions(log, backfill.ranges)
             failpoint("after-job")
             entries = _written_ahead(backfill, plan, result, on_progress, failpoint)
             failpoint("after-changelogs")

@@ -11,13 +11,14 @@ import shutil
 import tempfile
 import uuid
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from logflume.log import InvalidInput
+from logflume.streams.seams import Plan
 
 from . import probe, unpack
 from .applications import AppFile
@@ -40,8 +41,6 @@ def equip(spark: SparkSession, step: StepPlan) -> None:
         InvalidInput: the plan does not pickle.
         SparkUnavailable: executors lack a module, do not reach the log, or run another Python.
     """
-    from pyspark import cloudpickle
-
     if is_local(spark):
         return
     context = spark.sparkContext
@@ -51,14 +50,21 @@ def equip(spark: SparkSession, step: StepPlan) -> None:
         beside = step.load_plan.neighbours()
         if beside:
             context.addPyFile(str(zipped(_served() / f"logflume-application-{uuid.uuid4().hex[:8]}.zip", files_of(beside))))
-    try:
-        work: bytes = cloudpickle.dumps(step.load_plan)  # type: ignore[no-untyped-call]
-    except Exception as error:
-        raise InvalidInput(f"the application cannot be sent to executors, it does not pickle: {error}") from error
+    work = pickled(step.load_plan)
     problems = _problems(spark, work, step)
     if problems:
         more = f"; and {len(problems) - SHOWN_MAX} more" if len(problems) > SHOWN_MAX else ""
         raise SparkUnavailable(f"executors lack something: {'; '.join(problems[:SHOWN_MAX])}{more}")
+
+
+def pickled(load_plan: Callable[[], Plan]) -> bytes:
+    """Return what makes the plan as it travels. Raises InvalidInput where it cannot."""
+    from pyspark import cloudpickle
+
+    try:
+        return bytes(cloudpickle.dumps(load_plan))  # type: ignore[no-untyped-call]
+    except Exception as error:
+        raise InvalidInput(f"the application cannot be sent to executors, it does not pickle: {error}") from error
 
 
 @cache

@@ -20,7 +20,7 @@ from .stages import Rows, Stage, stages_of, times_before
 from .steps import Progress, StageDone, StepPlan
 from .writing import RowsToLog, Target, Written
 
-_ALL = 1 << 30
+ALL_CORES = 1 << 30
 """As many cores as there could be partitions: whoever asks for ranges gets them."""
 
 
@@ -62,8 +62,8 @@ class LocalRunner:
 
     def run(self, step: StepPlan, plan: Plan, on_progress: Callable[[Progress], None]) -> LocalResult:
         """Compute a step."""
-        tables = _Tables(step, plan)
-        stages = stages_of(step, plan, records_per_range=self.records_per_range, cores=_ALL, slices=self.slices)
+        tables = Tables(step, plan)
+        stages = stages_of(step, plan, records_per_range=self.records_per_range, cores=ALL_CORES, slices=self.slices)
         for stage, name in zip(stages, stage_names(stages), strict=True):
             begun = time.monotonic()
             rows, way = stage.work(tables.input(stage)), stage.way
@@ -81,7 +81,7 @@ class LocalRunner:
 
 
 @dataclass(slots=True)
-class _Tables:
+class Tables:
     """Rows on their way from stage to stage."""
 
     step: StepPlan

@@ -6,6 +6,7 @@ reader may see, in offset order, and an error, never silence, when retention has
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -68,6 +69,21 @@ def check_available(log: Log, ranges: Mapping[TopicPartition, OffsetRange]) -> N
             )
         if wanted.end > ends[tp]:
             raise InvalidInput(f"{tp.topic}-{tp.partition} ends at offset {ends[tp]}, but the range goes to {wanted.end}")
+
+
+def check_partitions(log: Log, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
+    """Raise InvalidInput unless the topics of the ranges still have their partitions, and no more: keys go elsewhere then.
+
+    Raises:
+        UnknownName: a topic was deleted.
+    """
+    planned = Counter(tp.topic for tp in ranges)
+    for topic, found in log.admin().describe_topics(sorted(planned)).items():
+        if found.partitions != planned[topic]:
+            raise InvalidInput(
+                f"topic {topic!r} has {found.partitions} partitions, it had {planned[topic]} when the cut was made: keys may "
+                "be in others now than their history; start again"
+            )
 
 
 def reachable(log: Log) -> str:

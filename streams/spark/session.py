@@ -86,6 +86,22 @@ def parse_conf(given: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def cores_of(settings: SparkSettings) -> int | None:
+    """Return how many cores a session with these settings would have, as far as they say; None: a cluster knows.
+
+    >>> cores_of(SparkSettings("local[3]")), cores_of(SparkSettings("spark://m:7077", {"spark.cores.max": "40"}))
+    (3, 40)
+    """
+    wishes = settings.wishes()
+    master = wishes.get("spark.master", "local[*]")
+    local = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\d+)?\])?", master)
+    if local is not None:
+        return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
+    numbers = [wishes.get(name, "") for name in ("spark.cores.max", "spark.executor.instances", "spark.executor.cores")]
+    most, instances, each = (int(text) if text.isdecimal() else None for text in numbers)
+    return most or (instances * (each or 1) if instances else None)
+
+
 def java_version() -> int | None:
     """Return the major version of the Java that Spark would start, None without one."""
     home = os.environ.get("JAVA_HOME")

@@ -3,30 +3,34 @@
     spark.dataSource.register(LogflumeDataSource)
     spark.read.format("logflume").option("log", "127.0.0.1:9092").option("topic", "flights").load()
 
-Options (all text):
-    log                        HOST:PORT of a broker, or a data directory that a running process holds
-    topic                      one topic, or several separated by commas
-    ranges                     JSON {topic: {partition: [start, end)}}; default: log start to last stable offset at planning time
-    max.records.per.partition  Spark partitions per topic partition are cut so that none has more offsets (default 1,000,000)
-    starting.offsets           streaming: earliest (default), latest, or JSON {topic: {partition: offset}}
-    max.records.per.trigger    streaming: at most so many offsets a micro-batch (default: no bound)
-    value.format               AVRO, PROTOBUF or JSON_SR: `value` is what their registered schema says (`values.py`), not bytes
-    value.registry             the schema registry (default: $LOGFLUME_REGISTRY, else that of `logflume serve` on this machine)
-    value.subject              the subject whose newest schema gives the type (default: <topic>-value)
-    value.full.name            the message of a Protobuf schema with several
-    value.errors               fail (default), or column: what cannot be read is told in `value_error`, its bytes in `value_bytes`
-    compression                writing: none (default), gzip, snappy, lz4, zstd
+Options (text; names in any case, those of Spark's Kafka source where it has one that means the same):
+    log                     HOST:PORT of a broker, or a data directory that a running process holds
+    topic                   one topic, or several separated by commas
+    startingOffsets         earliest (default), latest (streams), or JSON {topic: {partition: offset}}, -2 earliest, -1 latest
+    startingTimestamp       instead: the first record of this time (ms) or later in each partition
+    endingOffsets           batches: latest (default: what is committed when the job is planned), or JSON as above
+    endingTimestamp         instead: up to the first record of this time or later
+    maxRecordsPerPartition  Spark partitions per topic partition are cut so that none has more offsets (default 1,000,000)
+    maxOffsetsPerTrigger    streams: at most so many offsets a micro-batch (default: no bound)
+    includeHeaders          true: a column of headers (default false)
+    value.format            AVRO, PROTOBUF or JSON_SR: `value` is what their registered schema says (`values.py`), not bytes
+    value.registry          the schema registry (default: $LOGFLUME_REGISTRY, else that of `logflume serve` on this machine)
+    value.subject           the subject whose newest schema gives the type (default: <topic>-value)
+    value.full.name         the message of a Protobuf schema with several
+    value.errors            fail (default), or column: what cannot be read is told in `value_error`, its bytes in `value_bytes`
+    compression             writing: none (default), gzip, snappy, lz4, zstd
 
-Columns read: topic, partition, offset, timestamp_ms, key, value, headers. Columns written: key, value, and if present
-partition and timestamp_ms. Only committed records are read. A write is one transaction per Spark task, committed by the task
-when its rows are all sent: Spark may run a task twice, so writes are at least once; a failed task leaves nothing visible.
+Columns read: topic, partition, offset, timestamp_ms, key, value and, with includeHeaders, headers. A reader that is given a
+schema (`.schema("key BINARY, offset BIGINT")`) makes these columns alone: values that nobody asks for are not decoded. Columns
+written: key, value, and if present partition and timestamp_ms. Only committed records are read. A write is one transaction per
+Spark task, committed by the task when its rows are all sent: Spark may run a task twice, so writes are at least once; a failed
+task leaves nothing visible.
 """
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,89 +43,18 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from logflume.log import Chunk, InvalidInput, Log, TopicPartition, UnknownName, connect
+from logflume.log import Chunk, InvalidInput, Log, TopicPartition, connect
 
+from .archives import header_column
 from .ranges import OffsetRange, check_available, read_range, split
-from .values import VALUE_OPTIONS, ValueForm, ValueReader, value_form
+from .source_options import LATEST, Edge, SourceOptions, offsets_at, parse_options
+from .values import ValueForm, ValueReader
 
-SCHEMA = (
-    "topic STRING, partition INT, offset BIGINT, timestamp_ms BIGINT, key BINARY, {value}, "
-    "headers ARRAY<STRUCT<name: STRING, value: BINARY>>"
-)
-OPTIONS = (
-    "log",
-    "topic",
-    "ranges",
-    "max.records.per.partition",
-    "starting.offsets",
-    "max.records.per.trigger",
-    "compression",
-    *VALUE_OPTIONS,
-)
-DEFAULT_RECORDS_PER_PARTITION = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class SourceOptions:
-    """The options, checked."""
-
-    where: str
-    topics: tuple[str, ...]
-    ranges: Mapping[str, Mapping[str, Sequence[int]]] | None
-    records_per_partition: int
-    starting_offsets: str
-    records_per_trigger: int | None
-    compression: str
-    given: Mapping[str, str]
-
-    def value_form(self) -> ValueForm | None:
-        """Return how values are read, None as bytes. Asks the registry; raises as `values.value_form`."""
-        return value_form(self.given, self.topics)
-
-
-def parse_options(given: Mapping[str, str]) -> SourceOptions:
-    """Return the options; raises InvalidInput or UnknownName for what cannot be right."""
-    lower = {name.lower(): value for name, value in given.items()}
-    for name in lower:
-        if name not in OPTIONS and name != "path":
-            raise UnknownName("option of the logflume data source", name, OPTIONS)
-    for name in ("log", "topic"):
-        if not lower.get(name):
-            raise InvalidInput(f'the logflume data source needs option "{name}", for example .option("{name}", "flights")')
-    return SourceOptions(
-        where=lower["log"],
-        topics=tuple(topic.strip() for topic in lower["topic"].split(",") if topic.strip()),
-        ranges=_json_option(lower, "ranges"),
-        records_per_partition=_count(lower, "max.records.per.partition") or DEFAULT_RECORDS_PER_PARTITION,
-        starting_offsets=lower.get("starting.offsets", "earliest"),
-        records_per_trigger=_count(lower, "max.records.per.trigger"),
-        compression=lower.get("compression", "none"),
-        given=lower,
-    )
-
-
-def _count(options: Mapping[str, str], name: str) -> int | None:
-    text = options.get(name)
-    if text is None:
-        return None
-    if not text.isdecimal() or int(text) < 1:
-        raise InvalidInput(f'option "{name}" expects a whole number of at least 1, found {text!r}')
-    return int(text)
-
-
-def _json_option(options: Mapping[str, str], name: str) -> Any:
-    text = options.get(name)
-    if text is None:
-        return None
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise InvalidInput(f'option "{name}" expects JSON, found {text[:80]!r}: {error}') from None
-    if not isinstance(value, dict):
-        raise InvalidInput(f'option "{name}" expects a JSON object by topic, found {text[:80]!r}')
-    return value
+SCHEMA = "topic STRING, partition INT, offset BIGINT, timestamp_ms BIGINT, key BINARY, {value}"
+HEADERS = "headers ARRAY<STRUCT<name: STRING, value: BINARY>>"
 
 
 class LogflumeDataSource(DataSource):
@@ -132,14 +65,16 @@ class LogflumeDataSource(DataSource):
         return "logflume"
 
     def schema(self) -> str:
-        form = parse_options(self.options).value_form()
-        return SCHEMA.format(value="value BINARY" if form is None else form.ddl())
+        options = parse_options(self.options)
+        form = options.value_form()
+        columns = SCHEMA.format(value="value BINARY" if form is None else form.ddl())
+        return f"{columns}, {HEADERS}" if options.has_headers else columns
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return RangeReader(parse_options(self.options))
+        return RangeReader(parse_options(self.options), schema.fieldNames())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(parse_options(self.options))
+        return StreamReader(parse_options(self.options), schema.fieldNames())
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         if overwrite:
@@ -167,102 +102,125 @@ def partitions_of(log: Log, topics: Sequence[str]) -> list[TopicPartition]:
     return [TopicPartition(topic, p) for topic in topics for p in range(described[topic].partitions)]
 
 
-class RangeReader(DataSourceReader):
-    """Batch reading: ranges given, or all that is committed when the job is planned."""
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a task makes of a range: which columns, and how values are read."""
 
-    def __init__(self, options: SourceOptions) -> None:
-        self._options, self._form = options, options.value_form()
+    where: str
+    columns: tuple[str, ...]
+    form: ValueForm | None
+
+    @classmethod
+    def of(cls, options: SourceOptions, columns: Sequence[str]) -> Wanted:
+        """Return it; asks the registry where values are asked for.
+
+        Raises:
+            InvalidInput: a column that there is not.
+        """
+        form = options.value_form() if any(name.startswith("value") for name in columns) else None
+        values = ("value",) if form is None else form.names()
+        known = ("topic", "partition", "offset", "timestamp_ms", "key", *values, "headers")
+        for name in columns:
+            if name not in known:
+                raise InvalidInput(f"the logflume data source has no column {name!r}, only {', '.join(known)}")
+        return cls(options.where, tuple(columns), form)
+
+    def read(self, offsets: OffsetRange) -> Iterator[Any]:
+        """Read a range as Arrow batches."""
+        reader = None if self.form is None else ValueReader(self.form)
+        with connect(self.where) as log:
+            for chunk in read_range(log, offsets):
+                yield arrow_batch(chunk, reader, self.columns)
+
+
+class RangeReader(DataSourceReader):
+    """Batch reading: from one edge to another, as they are when the job is planned."""
+
+    def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
+        if options.start == Edge(LATEST):
+            raise InvalidInput('option "startingOffsets" is latest: a batch would read nothing; earliest, or offsets')
+        self.options, self._wanted = options, Wanted.of(options, columns)
 
     def partitions(self) -> Sequence[InputPartition]:
-        with connect(self._options.where) as log:
-            if self._options.ranges is None:
-                every = partitions_of(log, self._options.topics)
-                starts, ends = log.admin().start_offsets(every), log.admin().end_offsets(every, read_committed=True)
-                ranges = [OffsetRange(*tp, starts[tp], max(starts[tp], ends[tp])) for tp in every]
-            else:
-                ranges = [
-                    OffsetRange(topic, int(partition), int(start), int(end))
-                    for topic, by_partition in self._options.ranges.items()
-                    for partition, (start, end) in by_partition.items()
-                ]
-                check_available(log, {r.topic_partition: r for r in ranges})
-        return [RangePartition(part) for whole in ranges for part in split(whole, self._options.records_per_partition)]
+        return [RangePartition(part) for whole in self.ranges() for part in split(whole, self.options.records_per_partition)]
+
+    def ranges(self) -> list[OffsetRange]:
+        """Return what is to be read of each partition."""
+        with connect(self.options.where) as log:
+            every = partitions_of(log, self.options.topics)
+            starts = offsets_at(log, self.options.start, every, "startingOffsets")
+            ends = offsets_at(log, self.options.end, every, "endingOffsets")
+            for tp in every:
+                if starts[tp] > ends[tp]:
+                    raise InvalidInput(f"{tp.topic}-{tp.partition}: reading from offset {starts[tp]} cannot end at {ends[tp]}")
+            ranges = [OffsetRange(*tp, starts[tp], ends[tp]) for tp in every]
+            check_available(log, {each.topic_partition: each for each in ranges})
+        return ranges
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, RangePartition)
-        yield from arrow_batches(self._options.where, partition.offsets, self._form)
+        yield from self._wanted.read(partition.offsets)
 
 
-def arrow_batches(where: str, offsets: OffsetRange, form: ValueForm | None) -> Iterator[Any]:
-    """Read a range as Arrow batches."""
-    reader = None if form is None else ValueReader(form)
-    with connect(where) as log:
-        for chunk in read_range(log, offsets):
-            yield arrow_batch(chunk, reader)
-
-
-def arrow_batch(chunk: Chunk, reader: ValueReader | None) -> Any:
-    """Return a chunk as a pyarrow.RecordBatch with the columns of SCHEMA."""
+def arrow_batch(chunk: Chunk, reader: ValueReader | None, columns: Sequence[str]) -> Any:
+    """Return these columns of a chunk as a pyarrow.RecordBatch; `reader` makes those of values, None: as bytes."""
     import pyarrow as pa
 
-    narrow = chunk.to_arrow()
-    values, names = ([narrow.column("value").cast(pa.binary())], ["value"]) if reader is None else reader.arrays(chunk)
-    count = len(chunk)
-    header_type = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
-    if chunk.header_counts.any():
-        rows = [[{"name": name, "value": value} for name, value in headers] for headers in chunk.headers()]
-        headers = pa.array(rows, header_type)
-    else:
-        empty = pa.array([], header_type.value_type)
-        headers = pa.ListArray.from_arrays(pa.array([0] * (count + 1), pa.int32()), empty)
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([chunk.topic] * count, pa.string()),
-            pa.array([chunk.partition] * count, pa.int32()),
-            narrow.column("offset"),
-            narrow.column("timestamp_ms"),
-            narrow.column("key").cast(pa.binary()),
-            *values,
-            headers,
-        ],
-        names=["topic", "partition", "offset", "timestamp_ms", "key", *names, "headers"],
-    )
+    count, narrow = len(chunk), chunk.to_arrow()
+    made: dict[str, Any] = {}
+    if reader is not None:
+        arrays, names = reader.arrays(chunk)
+        made = dict(zip(names, arrays, strict=True))
+    ways: dict[str, Callable[[], Any]] = {
+        "topic": lambda: pa.array([chunk.topic] * count, pa.string()),
+        "partition": lambda: pa.array([chunk.partition] * count, pa.int32()),
+        "offset": lambda: narrow.column("offset"),
+        "timestamp_ms": lambda: narrow.column("timestamp_ms"),
+        "key": lambda: narrow.column("key").cast(pa.binary()),
+        "value": lambda: narrow.column("value").cast(pa.binary()),
+        "headers": lambda: header_column(chunk),
+    }
+    return pa.RecordBatch.from_arrays([made[name] if name in made else ways[name]() for name in columns], names=list(columns))
 
 
-class StreamReader(DataSourceStreamReader):
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Streaming. Spark's offsets are {"topic-partition": offset}; a micro-batch ends at the last stable offsets, or earlier."""
 
-    def __init__(self, options: SourceOptions) -> None:
-        self._options, self._form = options, options.value_form()
+    def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
+        if options.end != Edge(LATEST):
+            raise InvalidInput('options "endingOffsets" and "endingTimestamp" are for batches: a stream has no end')
+        self.options, self._wanted = options, Wanted.of(options, columns)
+        self._target: Mapping[str, int] | None = None
 
     def initialOffset(self) -> dict[str, int]:
-        with connect(self._options.where) as log:
-            every = partitions_of(log, self._options.topics)
-            admin = log.admin()
-            match self._options.starting_offsets:
-                case "earliest":
-                    first = admin.start_offsets(every)
-                case "latest":
-                    first = admin.end_offsets(every, read_committed=True)
-                case _:
-                    given = _json_option({"starting.offsets": self._options.starting_offsets}, "starting.offsets")
-                    first = {tp: int(given[tp.topic][str(tp.partition)]) for tp in every}
+        with connect(self.options.where) as log:
+            every = partitions_of(log, self.options.topics)
+            first = offsets_at(log, self.options.start, every, "startingOffsets")
         return {_name(tp): first[tp] for tp in every}
 
+    def prepareForTriggerAvailableNow(self) -> None:
+        with connect(self.options.where) as log:
+            self._target = self._ends(log, partitions_of(log, self.options.topics))
+
+    def _ends(self, log: Log, every: Sequence[TopicPartition]) -> dict[str, int]:
+        ends = log.admin().end_offsets(every, read_committed=True)
+        return {_name(tp): ends[tp] for tp in every}
+
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
-        every = [_partition(name) for name in start]
-        with connect(self._options.where) as log:
-            ends = log.admin().end_offsets(every, read_committed=True)
-        found = {_name(tp): max(ends[tp], start[_name(tp)]) for tp in every}
-        return bounded(start, found, self._options.records_per_trigger)
+        found = self._target
+        if found is None:
+            with connect(self.options.where) as log:
+                found = self._ends(log, [_partition(name) for name in start])
+        ends = {name: max(found.get(name, at), at) for name, at in start.items()}
+        return bounded(start, ends, self.options.records_per_trigger)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         ranges = [OffsetRange(*_partition(name), start[name], end[name]) for name in end if end[name] > start[name]]
-        return [RangePartition(part) for whole in ranges for part in split(whole, self._options.records_per_partition)]
+        return [RangePartition(part) for whole in ranges for part in split(whole, self.options.records_per_partition)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, RangePartition)
-        yield from arrow_batches(self._options.where, partition.offsets, self._form)
+        yield from self._wanted.read(partition.offsets)
 
     def commit(self, end: dict[str, int]) -> None:
         """Nothing to do: Spark's checkpoint holds the offsets."""
@@ -341,20 +299,20 @@ class LogWriter(DataSourceArrowWriter):
     """Batch writing."""
 
     def __init__(self, options: SourceOptions) -> None:
-        self._options = options
+        self.options = options
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return write_batches(self._options, iterator)
+        return write_batches(self.options, iterator)
 
 
 class LogStreamWriter(DataSourceStreamArrowWriter):
     """Streaming writing; each task of each micro-batch is one transaction."""
 
     def __init__(self, options: SourceOptions) -> None:
-        self._options = options
+        self.options = options
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return write_batches(self._options, iterator)
+        return write_batches(self.options, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing to do: each task has committed its own transaction."""

@@ -45,6 +45,10 @@ class ValueForm:
     def columns(self) -> tuple[Column, ...]:
         return self.type.fields if self.type.kind is Kind.STRUCT else (Column("value", self.type),)
 
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the columns that `ddl` says."""
+        return ("value", "value_error", "value_bytes") if self.keeps_errors else ("value",)
+
     def ddl(self) -> str:
         """Return the columns `value`, and those of errors, in Spark's words."""
         more = ", value_error STRING, value_bytes BINARY" if self.keeps_errors else ""

@@ -77,7 +77,7 @@ def loader(name: str, kind: str):  # type: ignore[no-untyped-def]
 def create_inputs(log: Log) -> None:
     """Create the topics and load the table."""
     admin = log.admin()
-    admin.create_topic("orders", partitions=PARTITIONS)
+    admin.create_topic("orders", partitions=PARTITIONS, configs={"retention.ms": "-1"})  # its records are of 1970
     admin.create_topic("items", partitions=PARTITIONS, configs={"cleanup.policy": "compact"})
     producer = log.producer()
     for n in range(8):

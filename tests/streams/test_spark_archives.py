@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from logflume.log import InvalidInput, Log, Record, TopicPartition, connect
-from logflume.streams.spark import ArchiveUnreadable, LocalRunner, RangeLost, archive_topic, plan_backfill, run_backfill
+from logflume.log import InvalidInput, Log, LogflumeError, Record, TopicPartition, TransportError, connect
+from logflume.streams.spark import (
+    ArchiveUnreadable,
+    LocalRunner,
+    RangeLost,
+    archive_topic,
+    check_archive,
+    keep_archiving,
+    plan_backfill,
+    run_backfill,
+)
 from logflume.streams.spark.archives import find_archive, read_history
 from logflume.streams.spark.ranges import OffsetRange
 
@@ -143,3 +155,115 @@ def test_a_file_that_is_not_what_its_name_says_is_named(log: Log, tmp_path: Path
     with pytest.raises(RangeLost, match="orders-0"):
         plan_backfill(loader("batch", "direct"), log.where, history=str(root))
     assert log.admin().group_offsets("batch") == {}
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def is_archived(root: str, ends: dict[TopicPartition, int]) -> bool:
+    """Return whether the archive goes to these ends."""
+    found = find_archive(root, ["orders"]) if Path(root).is_dir() else {}
+    return {tp: files[-1].held.end for tp, files in found.items()} == ends
+
+
+def test_with_an_archive_that_is_written_all_the_time_the_log_may_forget(log: Log, tmp_path: Path) -> None:
+    root, stop = str(tmp_path / "archive"), threading.Event()
+    archiver = threading.Thread(target=keep_archiving, args=(log, ["orders"], root), kwargs={"every_s": 0.01, "stop": stop})
+    archiver.start()
+    written: list[Record] = []
+    start = dict.fromkeys(ORDERS, 0)
+    try:
+        for seed in range(3):
+            send_orders(log, 60, seed=seed, start_ms=5_000_000 + seed)
+            ends = settled_ends(log)
+            written += [record for tp in ORDERS for record in records_of(log, OffsetRange(*tp, start[tp], ends[tp]), None)]
+            wait_until(partial(is_archived, root, ends))
+            log.admin().delete_records(dict(ends))
+            start = ends
+    finally:
+        stop.set()
+        archiver.join(WAIT_S)
+    assert not archiver.is_alive()
+    kept = [record for tp in ORDERS for record in records_of(log, OffsetRange(*tp, 0, start[tp]), root)]
+    assert len(kept) == 180
+    assert sorted(kept, key=lambda each: (each.partition, each.offset)) == sorted(
+        written, key=lambda each: (each.partition, each.offset)
+    )
+    assert [meeting.problem for meeting in check_archive(log, "orders", root)] == [None] * PARTITIONS
+
+
+def test_an_archiver_waits_for_a_broker_and_says_what_no_wait_can_help(log: Log, tmp_path: Path) -> None:
+    class Away(Exception):
+        """Ends the loop."""
+
+    problems: list[LogflumeError] = []
+
+    class Broker:
+        def admin(self) -> object:
+            if len(problems) < 2:
+                raise TransportError("no broker")
+            raise Away
+
+    stop = threading.Event()
+    with pytest.raises(Away):
+        keep_archiving(Broker(), ["orders"], "x", every_s=0.0, stop=stop, on_problem=problems.append)  # type: ignore[arg-type]
+    assert [str(problem) for problem in problems] == ["no broker"] * 2
+    send_orders(log, 50, seed=1, start_ms=5_000_000)
+    archive_topic(log, "orders", str(tmp_path))
+    send_orders(log, 50, seed=2, start_ms=5_000_000)
+    log.admin().delete_records({ORDERS[0]: settled_ends(log)[ORDERS[0]]})
+    with pytest.raises(RangeLost, match="in neither"):
+        keep_archiving(log, ["orders"], str(tmp_path), every_s=0.0, stop=stop)
+
+
+def test_one_process_archives_a_topic_at_a_time_and_removes_what_a_killed_one_left(log: Log, tmp_path: Path) -> None:
+    send_orders(log, 50, seed=1, start_ms=5_000_000)
+    folder = tmp_path / "orders"
+    folder.mkdir()
+    left = folder / f"orders-0-{0:020d}-{9:020d}.parquet.77.unfinished"
+    left.write_bytes(b"PAR1")
+    with (folder / ".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(InvalidInput, match="another process writes the archive"):
+            archive_topic(log, "orders", str(tmp_path))
+    assert left.exists()
+    archive_topic(log, "orders", str(tmp_path))
+    assert sorted(path.suffix for path in folder.iterdir() if path.name != ".lock") == [".parquet"] * PARTITIONS
+
+
+def test_the_check_names_what_does_not_meet(log: Log, tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    root = str(tmp_path)
+    send_orders(log, 90, seed=1, start_ms=5_000_000)
+    archive_topic(log, "orders", root)
+    ends = settled_ends(log)
+    files = {tp: Path(found[0].path) for tp, found in find_archive(root, ["orders"]).items()}
+
+    def said() -> list[str | None]:
+        return [meeting.problem for meeting in check_archive(log, "orders", root)]
+
+    assert said() == [None] * PARTITIONS
+    table = pq.read_table(files[ORDERS[0]])
+    pq.write_table(table.drop_columns(["headers"]), files[ORDERS[0]])
+    pq.write_table(table.set_column(0, "offset", pa.array(range(7, 7 + len(table)))), files[ORDERS[1]])
+    files[ORDERS[2]].write_bytes(b"nothing of Parquet")
+    found = said()
+    assert "has no column 'headers'" in str(found[0])
+    assert "which its name does not say" in str(found[1])
+    assert "cannot read the archive's file" in str(found[2])
+    for path in files.values():
+        path.unlink()
+    log.admin().delete_records({ORDERS[0]: ends[ORDERS[0]]})
+    send_orders(log, 50, seed=2, start_ms=5_000_000)
+    archive_topic(log, "orders", root)
+    log.admin().delete_records(dict.fromkeys(ORDERS[1:], 1))
+    assert said() == [None] * PARTITIONS
+    for path in (tmp_path / "orders").glob("*.parquet"):
+        path.unlink()
+    assert ["nothing is archived, and the log starts at" in str(problem) for problem in said()] == [True] * PARTITIONS

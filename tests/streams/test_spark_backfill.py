@@ -284,11 +284,12 @@ def test_the_data_source_reads_ranges_writes_and_streams(log: Log, spark: Any, t
     send_orders(log, 400, seed=7, start_ms=5_000_000)
     spark.dataSource.register(LogflumeDataSource)
     reader = spark.read.format("logflume").option("log", log.where).option("topic", "orders")
-    whole = reader.option("max.records.per.partition", "50").load()
+    whole = reader.option("maxRecordsPerPartition", "50").load()
     assert whole.rdd.getNumPartitions() >= 8
     assert whole.count() == 400
-    ranges = json.dumps({"orders": {"0": [3, 9], "2": [0, 4]}})
-    rows = reader.option("ranges", ranges).load().orderBy("partition", "offset").collect()
+    start, end = ({"orders": dict(zip("012", offsets, strict=True))} for offsets in ((3, -1, -2), (9, -1, 4)))
+    reader = reader.option("startingOffsets", json.dumps(start)).option("endingOffsets", json.dumps(end))
+    rows = reader.schema("offset BIGINT, partition INT").load().orderBy("partition", "offset").collect()
     assert [(row.partition, row.offset) for row in rows] == [(0, n) for n in range(3, 9)] + [(2, n) for n in range(4)]
     log.admin().create_topic("copy", partitions=PARTITIONS)
     columns = ("key", "value", "timestamp_ms")

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from logflume.log import Chunk, InvalidInput, TopicPartition
 from logflume.streams.spark.ranges import OffsetRange, split
 from logflume.streams.spark.replay import ChangelogRows, OutputRows, Replay, ReplayInput, TaskEnd
-from logflume.streams.spark.source import bounded, parse_options
+from logflume.streams.spark.source import bounded
+from logflume.streams.spark.source_options import parse_options
 from logflume.streams.state import Checkpoint
 from logflume.streams.testing import TopologyTestDriver
 
@@ -137,10 +138,16 @@ def test_a_range_that_cannot_be_is_refused(start: int, end: int) -> None:
     [
         ({"topic": "t"}, 'option "log"'),
         ({"log": "h:1"}, 'option "topic"'),
-        ({"log": "h:1", "topic": "t", "rangse": "{}"}, "ranges"),
-        ({"log": "h:1", "topic": "t", "ranges": "[1]"}, "JSON object"),
-        ({"log": "h:1", "topic": "t", "ranges": "{"}, "expects JSON"),
-        ({"log": "h:1", "topic": "t", "max.records.per.partition": "0"}, "at least 1"),
+        ({"log": "h:1", "topic": "t", "startingOffset": "{}"}, "startingOffsets"),
+        ({"log": "h:1", "topic": "t", "startingOffsets": "[1]"}, "earliest, latest, or JSON such as"),
+        ({"log": "h:1", "topic": "t", "endingOffsets": "{"}, "expects latest, or JSON such as"),
+        ({"log": "h:1", "topic": "t", "endingOffsets": "earliest"}, "expects latest, or JSON"),
+        ({"log": "h:1", "topic": "t", "startingOffsets": '{"t": {"0": -3}}'}, "-1 for the latest or -2 for the earliest"),
+        ({"log": "h:1", "topic": "t", "startingOffsets": '{"u": {"0": 3}}'}, "unknown topic of option .startingOffsets"),
+        ({"log": "h:1", "topic": "t", "startingOffsets": "latest", "startingTimestamp": "5"}, "not both"),
+        ({"log": "h:1", "topic": "t", "endingTimestamp": "yesterday"}, "at least 0"),
+        ({"log": "h:1", "topic": "t", "includeHeaders": "yes"}, "true or false"),
+        ({"log": "h:1", "topic": "t", "maxRecordsPerPartition": "0"}, "at least 1"),
     ],
 )
 def test_wrong_options_name_the_fix(options: dict[str, str], words: str) -> None:

@@ -1,0 +1,164 @@
+"""What goes wrong under a backfill: topics that change, retention that overtakes it, a disk without room, what does not travel.
+
+Each is a clear error, and nothing is left behind. Java and the master that are not there: `test_spark_backfill.py`,
+`test_spark_cluster.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from logflume.log import InvalidInput, Log, LogflumeError, TopicPartition, UnknownName, connect
+from logflume.streams.seams import Plan
+from logflume.streams.spark import LocalRunner, OffsetRange, RangeLost, plan_backfill, run_backfill
+from logflume.streams.spark.executors import _cause, pickled
+from logflume.streams.spark.probe import Probe
+from logflume.streams.spark.ranges import read_range
+
+from ..log._server_process import ServerProcess
+from ._spark_apps import PARTITIONS, create_inputs, loader, make_plan, send_orders
+
+ROOT = Path(__file__).resolve().parents[2]
+ORDERS = [TopicPartition("orders", p) for p in range(PARTITIONS)]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    with connect(tmp_path / "log") as opened:
+        create_inputs(opened)
+        send_orders(opened, 200, seed=1, start_ms=5_000_000)
+        yield opened
+
+
+def topics(log: Log) -> set[str]:
+    """Return all topics but the broker's own."""
+    return {topic for topic in log.admin().list_topics(include_internal=True) if not topic.startswith("__")}
+
+
+def refused(log: Log, change: Callable[[Log], None], *, when: str) -> LogflumeError:
+    """Return what a backfill says whose inputs change before it begins or once it computes; nothing of it must be left."""
+    backfill = plan_backfill(loader("batch", "direct"), log.where)
+    before = topics(log)
+    changed = threading.Event()
+
+    def at_once(*_: object) -> None:
+        if not changed.is_set():
+            changed.set()
+            change(log)
+
+    if when == "before":
+        at_once()
+    with pytest.raises(LogflumeError) as raised:
+        run_backfill(backfill, LocalRunner(), on_progress=at_once)
+    assert changed.is_set()
+    assert not log.admin().group_offsets("batch")
+    assert topics(log) <= before
+    return raised.value
+
+
+@pytest.mark.parametrize("when", ["before", "while"])
+def test_a_topic_that_gains_partitions(log: Log, when: str) -> None:
+    said = refused(log, lambda log: log.admin().create_partitions("orders", PARTITIONS + 1), when=when)
+    assert isinstance(said, InvalidInput)
+    assert "topic 'orders' has 4 partitions, it had 3 when the cut was made" in str(said)
+
+
+@pytest.mark.parametrize("when", ["before", "while"])
+def test_a_topic_that_is_deleted(log: Log, when: str) -> None:
+    said = refused(log, lambda log: log.admin().delete_topic("orders"), when=when)
+    assert isinstance(said, UnknownName)
+    assert "'orders'" in str(said)
+
+
+def test_retention_that_overtakes_the_job_while_it_reads(log: Log) -> None:
+    end = log.admin().end_offsets(ORDERS, read_committed=True)[ORDERS[0]]
+    reading = read_range(log, OffsetRange("orders", 0, 0, end))
+    assert len(next(reading))
+    log.admin().delete_records({ORDERS[0]: 5})
+    with pytest.raises(RangeLost, match=r"orders-0 starts at offset 5, but the range begins at 0.*retention"):
+        list(reading)
+
+
+def test_a_callable_that_does_not_pickle() -> None:
+    lock = threading.Lock()
+
+    def load() -> Plan:
+        with lock:
+            return make_plan("batch", "direct")
+
+    pytest.importorskip("pyspark")
+    with pytest.raises(InvalidInput, match=r"cannot be sent to executors, it does not pickle: .*lock"):
+        pickled(load)
+
+
+def needs_what_is_not_there() -> None:
+    import module_that_is_nowhere  # type: ignore[import-not-found]  # noqa: F401
+
+
+def test_what_an_executor_lacks_is_said_in_words(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    work = pickled(needs_what_is_not_there)  # type: ignore[arg-type]
+    (said,) = Probe(work, "", None, None)(0)
+    assert "has no module module_that_is_nowhere (Python 3." in said
+    assert "install it there, or send it (--conf spark.submit.pyFiles=FILES)" in said
+    (said,) = Probe(pickled(partial(make_plan, "x", "direct")), "127.0.0.1:1", None, None)(0)
+    assert "does not reach the log at 127.0.0.1:1" in said
+    said = next(iter(Probe(b"", "", str(tmp_path / "shared" / "marker"), None)(0)))
+    assert (
+        f"does not see {tmp_path}/shared: what is kept between batches or runs needs a directory that all executors share" in said
+    )
+
+
+def test_the_cause_of_an_executor_is_the_line_that_says_it() -> None:
+    of_python = (
+        "Job aborted\nTraceback (most recent call last):\n  File x\nPySparkRuntimeError: [PYTHON_VERSION_MISMATCH] 3.11, 3.12\n"
+    )
+    assert _cause(Exception(of_python)) == "PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] 3.11, 3.12"
+    assert _cause(Exception("An error\n: java.io.IOException: No space left on device\n\tat x")) == (
+        "java.io.IOException: No space left on device"
+    )
+    assert len(_cause(Exception("x" * 10_000))) == 500
+
+
+WITHOUT_ROOM = f"""
+import resource, sys
+from logflume.log import LogflumeError
+from logflume.streams.spark import LocalRunner, plan_backfill, run_backfill
+from tests.streams._spark_apps import loader
+resource.setrlimit(resource.RLIMIT_FSIZE, ({256 << 10}, resource.RLIM_INFINITY))
+try:
+    run_backfill(plan_backfill(loader("batch", "direct"), sys.argv[1]), LocalRunner())
+except LogflumeError as error:
+    print(type(error).__name__, error)
+"""
+"""The limit is on what one file may hold: the state's write-ahead log, for one."""
+
+
+def test_a_disk_without_room_for_the_state_of_a_task(tmp_path: Path) -> None:
+    server = ServerProcess(str(tmp_path / "log"))
+    try:
+        with connect(server.address) as log:
+            create_inputs(log)
+            producer = log.producer()
+            for number in range(2000):
+                shop = f"{number:04}" + "x" * 1000
+                value = json.dumps({"shop": shop, "item": "i", "amount": 50}).encode()
+                producer.send("orders", value, key=shop.encode(), timestamp_ms=number)
+            producer.close()
+            before = topics(log)
+            command = [sys.executable, "-c", WITHOUT_ROOM, server.address]
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+            assert "cannot write state to" in done.stdout, done.stderr
+            assert "free space" in done.stdout
+            assert topics(log) == before
+            assert not log.admin().group_offsets("batch")
+    finally:
+        server.stop()

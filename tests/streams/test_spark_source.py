@@ -1,0 +1,167 @@
+"""`format("logflume")` without Spark's JVM: where reading begins and ends, columns, micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logflume.log import InvalidInput, Log, TopicPartition, connect
+from logflume.streams.spark import RangeLost
+from logflume.streams.spark.source_options import EARLIEST, LATEST
+
+pytest.importorskip("pyspark")
+
+from logflume.streams.spark.source import LogflumeDataSource
+
+NAMES = ("topic", "partition", "offset", "timestamp_ms", "key", "value")
+TWO = [TopicPartition("flights", p) for p in range(2)]
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
+    """Two partitions of ten records; the times of the first are 0, 10, ..., of the second they go back at offset 5."""
+    with connect(tmp_path_factory.mktemp("source") / "log") as opened:
+        opened.admin().create_topic("flights", partitions=2)
+        producer = opened.producer()
+        for partition in range(2):
+            for n in range(10):
+                time_ms = 10 * n - (60 if partition and n == 5 else 0)
+                headers = (("h", b"%d" % n),) if n == 3 else ()
+                producer.send("flights", b"v%d" % n, key=b"k", partition=partition, timestamp_ms=max(time_ms, 0), headers=headers)
+        producer.close()
+        yield opened
+
+
+class Struct:
+    """A schema, as Spark gives it: the names of its columns are what counts."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    def fieldNames(self) -> list[str]:
+        return list(self._names)
+
+
+def reader_of(log: Log, *names: str, **options: str) -> Any:
+    source = LogflumeDataSource({"log": log.where, "topic": "flights", **options})
+    return source.reader(Struct(*(names or NAMES)))  # type: ignore[arg-type]
+
+
+def offsets(reader: Any) -> list[list[int]]:
+    """Return the offsets that are read of each partition."""
+    found: list[list[int]] = [[], []]
+    for part in reader.partitions():
+        for batch in reader.read(part):
+            found[part.offsets.partition] += batch.column("offset").to_pylist()
+    return found
+
+
+ALL = list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [ALL, ALL]),
+        ({"startingOffsets": "earliest", "endingOffsets": "latest"}, [ALL, ALL]),
+        (
+            {"startingoffsets": '{"flights": {"0": 7, "1": -2}}', "endingOffsets": '{"flights": {"0": -1, "1": 2}}'},
+            [[7, 8, 9], [0, 1]],
+        ),
+        ({"startingTimestamp": "75"}, [[8, 9], [8, 9]]),
+        ({"endingTimestamp": "15"}, [[0, 1], [0, 1]]),
+        ({"startingTimestamp": "1000"}, [[], []]),
+        ({"maxRecordsPerPartition": "3"}, [ALL, ALL]),
+    ],
+)
+def test_reading_begins_and_ends_where_the_options_say(log: Log, options: dict[str, str], expected: list[list[int]]) -> None:
+    reader = reader_of(log, **options)
+    assert offsets(reader) == expected
+    if "maxRecordsPerPartition" in options:
+        assert len(reader.partitions()) == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"startingOffsets": "latest"}, "a batch would read nothing"),
+        ({"startingOffsets": '{"flights": {"0": 7}}'}, "flights-1 is not named"),
+        ({"startingOffsets": '{"flights": {"0": 7, "1": 0, "2": 1}}'}, "flights-2 is named but is not there"),
+        (
+            {"startingOffsets": '{"flights": {"0": 7, "1": 0}}', "endingOffsets": '{"flights": {"0": 5, "1": 5}}'},
+            "cannot end at 5",
+        ),
+        ({"endingOffsets": '{"flights": {"0": 11, "1": 5}}'}, "ends at offset 10, but the range goes to 11"),
+    ],
+)
+def test_offsets_that_cannot_be_read_are_refused_before_the_job(log: Log, options: dict[str, str], words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        reader_of(log, **options).partitions()
+
+
+def test_what_retention_has_taken_is_said(log: Log) -> None:
+    log.admin().create_topic("short", partitions=1)
+    producer = log.producer()
+    for n in range(5):
+        producer.send("short", b"%d" % n)
+    producer.close()
+    log.admin().delete_records({TopicPartition("short", 0): 3})
+    with pytest.raises(RangeLost, match="short-0 starts at offset 3, but the range begins at 1"):
+        reader_of(log, topic="short", startingOffsets='{"short": {"0": 1}}').partitions()
+
+
+def test_only_the_columns_that_are_asked_for_are_made(log: Log) -> None:
+    reader = reader_of(log, "headers", "offset")
+    (batch, *_) = reader.read(reader.partitions()[0])
+    assert batch.schema.names == ["headers", "offset"]
+    assert batch.column("headers").to_pylist()[2:4] == [[], [{"name": "h", "value": b"3"}]]
+    with pytest.raises(InvalidInput, match="no column 'city', only topic, partition"):
+        reader_of(log, "city")
+    plain, whole = (
+        LogflumeDataSource({"log": log.where, "topic": "flights", **more}).schema() for more in ({}, {"INCLUDEHEADERS": "true"})
+    )
+    assert "headers" not in plain
+    assert whole == f"{plain}, headers ARRAY<STRUCT<name: STRING, value: BINARY>>"
+    # values of a format are not asked for, nor is its registry, where nobody wants them
+    asked = {"value.format": "AVRO", "value.registry": "http://127.0.0.1:1"}
+    assert offsets(reader_of(log, "offset", **asked)) == [ALL, ALL]
+
+
+def stream_of(log: Log, **options: str) -> Any:
+    source = LogflumeDataSource({"log": log.where, "topic": "flights", **options})
+    return source.streamReader(Struct(*NAMES))  # type: ignore[arg-type]
+
+
+def test_a_stream_begins_where_it_is_told_and_takes_what_it_may(log: Log) -> None:
+    assert stream_of(log).initialOffset() == {"flights-0": 0, "flights-1": 0}
+    assert stream_of(log, startingOffsets="latest").initialOffset() == {"flights-0": 10, "flights-1": 10}
+    given = f'{{"flights": {{"0": {LATEST}, "1": {EARLIEST}}}}}'
+    assert stream_of(log, startingOffsets=given).initialOffset() == {"flights-0": 10, "flights-1": 0}
+    assert stream_of(log, startingTimestamp="75").initialOffset() == {"flights-0": 8, "flights-1": 8}
+    reader = stream_of(log, maxOffsetsPerTrigger="6")
+    assert reader.latestOffset({"flights-0": 0, "flights-1": 0}, None) == {"flights-0": 3, "flights-1": 3}
+    with pytest.raises(InvalidInput, match="a stream has no end"):
+        stream_of(log, endingTimestamp="1")
+
+
+def test_what_is_available_now_is_what_was_there_when_it_began(tmp_path: Path) -> None:
+    with connect(tmp_path / "log") as log:
+        log.admin().create_topic("flights", partitions=2)
+        producer = log.producer()
+        for partition in (0, 0, 1):
+            producer.send("flights", b"", partition=partition)
+        producer.flush()
+        reader = stream_of(log, maxOffsetsPerTrigger="2")
+        reader.prepareForTriggerAvailableNow()
+        producer.send("flights", b"", partition=1)
+        producer.close()
+        at = reader.initialOffset()
+        seen = []
+        while (following := reader.latestOffset(at, None)) != at:
+            seen.append(sum(following.values()) - sum(at.values()))
+            at = following
+        assert seen == [2, 1]
+        assert at == {"flights-0": 2, "flights-1": 1}
