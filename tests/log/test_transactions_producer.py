@@ -303,7 +303,7 @@ def test_the_answer_does_not_wait_forever(broker: TxnBroker) -> None:
     broker.produce(producer, ("t", 0))
     waiting = broker.end(producer)
     assert not waiting.is_done
-    broker.time.advance(1_000)
+    broker.time.advance(10_000)
     assert ended(waiting.value) == (OK, producer[0], 1)
     assert broker.state() == "PrepareCommit"
     broker.partitions.errors.clear()
@@ -375,7 +375,7 @@ def test_an_end_that_cannot_be_stored_can_be_repeated(broker: TxnBroker) -> None
     assert broker.end(producer) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, *NOTHING)
     assert broker.end(producer, is_commit=False)[0] != OK, "a partition has the marker of its commit"
     waiting = broker.end(producer)
-    broker.time.advance(1_000)
+    broker.time.advance(10_000)
     assert ended(waiting.value)[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
     broker.journal.is_failing = False
     broker.time.advance(100)
