@@ -19,6 +19,8 @@ from logflume.log.interfaces import Log
 from .errors import SqlError
 from .recorded import RecordedPlan
 
+_decode_plan = msgspec.json.Decoder(RecordedPlan | None).decode
+
 VERSION = 1
 _READ_TIMEOUT_S = 30.0
 _NULL = msgspec.Raw(b"null")
@@ -78,7 +80,7 @@ class Command:
             if version <= VERSION:
                 query_id = msgspec.json.decode(fields["query_id"], type=str | None)
                 properties = msgspec.json.decode(fields["properties"], type=dict[str, str])
-                plan = msgspec.json.decode(fields.get("plan", _NULL), type=RecordedPlan | None)
+                plan = _decode_plan(fields.get("plan", _NULL))
                 expected = msgspec.json.decode(fields.get("expected", _NULL), type=int | None)
                 return cls(statement, query_id, properties, plan, expected)
         except (ValueError, KeyError, RecursionError) as e:

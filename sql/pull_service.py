@@ -25,6 +25,8 @@ from .places import Role, socket_stem
 from .table_state import TablePage, TableRead
 from .workers import reachable
 
+_decode_read = msgspec.msgpack.Decoder(TableRead).decode
+
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
@@ -85,7 +87,7 @@ class PullService:
             if len(body) > BODY_BYTES_MAX:
                 return _packed({"error": f"a request holds at most {BODY_BYTES_MAX} bytes"}, 413)
         try:
-            read = msgspec.msgpack.decode(body, type=TableRead)
+            read = _decode_read(body)
         except (ValueError, RecursionError) as error:
             return _packed({"error": f"expected a read of a table's state as MessagePack: {error}"}, 400)
         try:

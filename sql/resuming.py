@@ -43,6 +43,9 @@ class _Token(msgspec.Struct, frozen=True):
     at: dict[int, Place]
 
 
+_decode_token = msgspec.json.Decoder(_Token).decode
+
+
 class Places:
     """Where rows come from that are given, one reader at a time. A row that was given before is left out."""
 
@@ -117,6 +120,6 @@ def _decoded(token: str) -> _Token:
     if len(token) > TOKEN_CHARACTERS_MAX:
         raise StatementError(f"a continuation token has at most {TOKEN_CHARACTERS_MAX:,} characters, found {len(token):,}")
     try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(token), type=_Token)
+        return _decode_token(base64.urlsafe_b64decode(token))
     except ValueError as error:
         raise StatementError(f"not a continuation token ({error}); send one as an answer gave it") from None

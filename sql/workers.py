@@ -22,6 +22,12 @@ from .connectors import ConnectorState
 from .places import Role, socket_stem
 from .table_state import TablePage, TableRead
 
+_decode_page = msgspec.msgpack.Decoder(TablePage).decode
+
+_decode_connectors = msgspec.msgpack.Decoder(list[ConnectorState]).decode
+
+_decode_status = msgspec.msgpack.Decoder(dict[str, EngineStatus]).decode
+
 ASK_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 1.0
 _IDLE_MAX = 16
@@ -49,14 +55,14 @@ class Workers:
         for path in self._paths():
             answer = self._request(path, "GET", "/status", None)
             if answer is not None:
-                for query_id, each in msgspec.msgpack.decode(answer, type=dict[str, EngineStatus]).items():
+                for query_id, each in _decode_status(answer).items():
                     found.setdefault(query_id, []).append(each)
         return {query_id: merged_status(each) for query_id, each in found.items()}
 
     def connectors(self) -> list[ConnectorState]:
         """Return how the connectors are that run in the other processes."""
         answers = [self._request(path, "GET", "/connectors", None) for path in self._paths()]
-        return [s for answer in answers if answer is not None for s in msgspec.msgpack.decode(answer, type=list[ConnectorState])]
+        return [s for answer in answers if answer is not None for s in _decode_connectors(answer)]
 
     def close(self) -> None:
         with self._lock:
@@ -75,7 +81,7 @@ class Workers:
         answer = self._request(path, "POST", "/rows", msgspec.msgpack.encode(read))
         if answer is None:
             return TablePage()
-        page = msgspec.msgpack.decode(answer, type=TablePage)
+        page = _decode_page(answer)
         return TablePage(page.partitions, [[rich(value) for value in row] for row in page.rows], page.after)
 
     def _request(self, path: Path, method: str, target: str, body: bytes | None) -> bytes | None:

@@ -54,6 +54,9 @@ class Checkpoint(msgspec.Struct, frozen=True):
     swap_suffix: str = ""
 
 
+_decode_checkpoint = msgspec.json.Decoder(Checkpoint).decode
+
+
 def pack_checkpoint(checkpoint: Checkpoint) -> bytes:
     """Return the content of the checkpoint file."""
     body = msgspec.json.encode(checkpoint)
@@ -78,4 +81,4 @@ def unpack_checkpoint(data: bytes | None, path: str) -> Checkpoint | None:
     version = msgspec.json.decode(body).get("version")
     if version != VERSION:
         raise StorageError(f"{path}: expected a checkpoint of version {VERSION}, found {version}; open it with a newer logflume")
-    return msgspec.json.decode(body, type=Checkpoint)
+    return _decode_checkpoint(body)

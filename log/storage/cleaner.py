@@ -22,6 +22,8 @@ from .compact_orders import LENGTH, Order, Reply
 from .compaction import CompactionResult
 from .partition import PartitionLog
 
+_decode_reply = msgspec.json.Decoder(Reply).decode
+
 LOGS_AT_A_TIME = 500
 """That are asked for what is to be compacted in one turn of the loop."""
 
@@ -80,7 +82,7 @@ class Cleaner:
             process.stdin.write(LENGTH.pack(len(message)) + message)
             await process.stdin.drain()
             (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
-            reply = msgspec.json.decode(await process.stdout.readexactly(length), type=Reply)
+            reply = _decode_reply(await process.stdout.readexactly(length))
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             if self._is_closed:
                 return None

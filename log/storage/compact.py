@@ -20,6 +20,8 @@ from .compact_orders import LENGTH, Budget, Order, Reply
 from .compaction import run_compaction
 from .disk import OsDisk
 
+_decode_order = msgspec.json.Decoder(Order).decode
+
 COMPILED_FROM_BYTES = 32 << 20
 """From this size on it pays to load the compiled kernels first (0.5 s)."""
 _NICENESS = 10
@@ -32,7 +34,7 @@ def main() -> None:
     disk = OsDisk()
     while prefix := sys.stdin.buffer.read(LENGTH.size):
         (length,) = LENGTH.unpack(prefix)
-        order = msgspec.json.decode(sys.stdin.buffer.read(length), type=Order)
+        order = _decode_order(sys.stdin.buffer.read(length))
         plan = order.plan
         if sum(segment.size_bytes for segment in plan.segments) >= COMPILED_FROM_BYTES:
             kernel_tier().load()

@@ -44,6 +44,9 @@ class Copies(msgspec.Struct, frozen=True, omit_defaults=True):
     warmups: tuple[str, ...] = ()
 
 
+_decode_copies = msgspec.json.Decoder(Copies).decode
+
+
 def task_strategy(
     sharing: Sharing,
     progress: Callable[[], Mapping[str, int]],
@@ -71,7 +74,7 @@ def task_strategy(
 def read_copies(data: bytes) -> Copies:
     """Return what a leader says; what is no such text counts as nothing."""
     try:
-        return msgspec.json.decode(data or b"{}", type=Copies)
+        return _decode_copies(data or b"{}")
     except msgspec.MsgspecError:
         return Copies()
 

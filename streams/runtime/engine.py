@@ -32,6 +32,8 @@ from .task import Ending, Task
 from .topics import DEAD_LETTER_CONFIGS, ensure_topic, prepare_topics
 from .watch import Watch
 
+_decode_ask = msgspec.msgpack.Decoder(Ask).decode
+
 _log = logging.getLogger("logflume.streams")
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.1, 5.0
 
@@ -111,7 +113,7 @@ class Engine:
     def _answer(self, body: bytes) -> bytes:
         """Answer a read by another process. Raises InvalidInput for what is none."""
         try:
-            ask = msgspec.msgpack.decode(body, type=Ask)
+            ask = _decode_ask(body)
         except msgspec.MsgspecError as error:
             raise InvalidInput(f"expected a read of a store: {error}") from error
         lags: dict[int, int | None] = {}

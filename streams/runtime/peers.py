@@ -17,6 +17,8 @@ from logflume.streams.state import EntryCodec
 from .positions import addresses
 from .reads import PAGE_ROWS, Answer, Ask, Held
 
+_decode_answer = msgspec.msgpack.Decoder(Answer).decode
+
 _TIMEOUT_S = 5.0
 _PAUSE_S = 0.05
 
@@ -151,7 +153,7 @@ def _ask(address: str, ask: Ask) -> Answer | None:
     """Return what an instance answers, None when it does not."""
     try:
         body = request(address, "POST", "/read", msgspec.msgpack.encode(ask))
-        return msgspec.msgpack.decode(body, type=Answer)
+        return _decode_answer(body)
     except (OSError, http.client.HTTPException, msgspec.MsgspecError):
         return None
 

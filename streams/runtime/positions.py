@@ -48,6 +48,9 @@ class _Text(msgspec.Struct, omit_defaults=True):
     claim: Claim | None = None
 
 
+_decode_text = msgspec.json.Decoder(_Text).decode
+
+
 @dataclass(slots=True)
 class Times:
     """Times read back from the offsets of one task.
@@ -118,7 +121,7 @@ def read_times(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Times:
     times = Times()
     for partition, offset in offsets.items():
         try:
-            text = msgspec.json.decode(offset.metadata or "{}", type=_Text)
+            text = _decode_text(offset.metadata or "{}")
         except msgspec.MsgspecError:
             continue
         times.inputs_ms[partition] = text.time
@@ -134,7 +137,7 @@ def read_times(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Times:
 def with_claim(offset: OffsetAndMetadata, claim: Claim | None) -> OffsetAndMetadata:
     """Return a committed offset that says beside its times that the application is claimed, or no more."""
     try:
-        text = msgspec.json.decode(offset.metadata or "{}", type=_Text)
+        text = _decode_text(offset.metadata or "{}")
     except msgspec.MsgspecError:
         text = _Text()
     return OffsetAndMetadata(offset.offset, msgspec.json.encode(msgspec.structs.replace(text, claim=claim)).decode())

@@ -46,6 +46,9 @@ class Cut(msgspec.Struct):
         return {TopicPartition(topic, p): OffsetRange(topic, p, start, end) for topic, p, start, end in self.ranges}
 
 
+_decode_cut = msgspec.json.Decoder(Cut).decode
+
+
 def cut_of(plan: Plan, token: str, ranges: Mapping[TopicPartition, OffsetRange]) -> Cut:
     """Return a cut to be kept."""
     rows = [(each.topic, each.partition, each.start, each.end) for _, each in sorted(ranges.items())]
@@ -82,7 +85,7 @@ class Kept:
         if data is None:
             return None
         try:
-            found = msgspec.json.decode(data, type=Cut)
+            found = _decode_cut(data)
         except msgspec.MsgspecError as error:
             raise InvalidInput(f"{self.root}/{_CUT} is not a kept cut: {error}; give another directory") from error
         if (found.application, found.meaning) != (plan.application, meaning_of(plan)):
@@ -95,7 +98,7 @@ class Kept:
     def begin(self, cut: Cut) -> None:
         """Keep a cut, and nothing of another; under another claim than before its stages, but not that changelogs are written."""
         data = self._read(_CUT)
-        former = None if data is None else msgspec.json.decode(data, type=Cut)
+        former = None if data is None else _decode_cut(data)
         if former == cut:
             return
         self.forget(with_stages=former is None or msgspec.structs.replace(former, token=cut.token) != cut)

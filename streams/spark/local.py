@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from logflume.streams.seams import Plan
 
 from .kept import stage_names
-from .partials import RangeEnd
+from .partials import decode_range_end
 from .replay import TaskEnd, joined_ends, later_ends
 from .rows import RANGE_SHIFT, RowKind, decode_end, former_rows
 from .stages import Rows, Stage, stages_of, times_before
@@ -122,7 +121,7 @@ class Tables:
         ends = [
             (batch.column("task")[0].as_py(), batch.column("seq")[0].as_py() >> RANGE_SHIFT, value)
             for batch in self.given[RowKind.RANGE, stage.subtopology]
-            for value in (msgspec.msgpack.decode(batch.column("value")[0].as_py(), type=RangeEnd),)
+            for value in (decode_range_end(batch.column("value")[0].as_py()),)
         ]
         before = times_before(self.step, self.plan, stage, ends)
         for kind, name in stage.gives:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from logflume.log import Chunk, LogflumeError, TopicPartition, key_partitions
@@ -65,6 +66,9 @@ class RangeEnd:
     clocks_ms: Mapping[str, int]
     records: int
     problems: Mapping[str, int]
+
+
+decode_range_end = msgspec.msgpack.Decoder(RangeEnd).decode
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from logflume.log.records import I64
 from logflume.streams.seams import OutputTopic
 from logflume.streams.state import Checkpoint
 
-from .partials import PartialRows, RangeEnd
+from .partials import PartialRows, RangeEnd, decode_range_end
 from .replay import ChangelogRows, OutputRows, TaskEnd
 
 ROWS = (
@@ -172,6 +172,9 @@ class _End(msgspec.Struct, array_like=True):
     problems: dict[str, int]
 
 
+_decode_end = msgspec.msgpack.Decoder(_End).decode
+
+
 def encode_end(end: TaskEnd) -> bytes:
     """Return a task's end as bytes."""
     times = end.checkpoint.input_times_ms
@@ -181,7 +184,7 @@ def encode_end(end: TaskEnd) -> bytes:
 
 def decode_end(data: bytes) -> TaskEnd:
     """Return a task's end from bytes."""
-    raw = msgspec.msgpack.decode(data, type=_End)
+    raw = _decode_end(data)
     checkpoint = Checkpoint(
         {TopicPartition(topic, partition): offset for topic, partition, offset, _ in raw.inputs},
         {TopicPartition(topic, partition): time_ms for topic, partition, _, time_ms in raw.inputs},
@@ -201,7 +204,7 @@ def parts_of(batch: Any) -> Iterator[PartialRows | RangeEnd]:
         at += count
         values = part.column("value").to_pylist()
         if kind == RowKind.RANGE:
-            yield from (msgspec.msgpack.decode(value, type=RangeEnd) for value in values)
+            yield from (decode_range_end(value) for value in values)
         else:
             yield PartialRows(None, name, part.column("key").to_pylist(), values, part.column("timestamp_ms").to_pylist())
 

@@ -9,14 +9,12 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from logflume.log import connect
 from logflume.streams.seams import Plan
 
 from .executors import equip
 from .kept import Kept, stage_names
-from .partials import RangeEnd
+from .partials import RangeEnd, decode_range_end
 from .ranges import reachable
 from .replay import TaskEnd, joined_ends, later_ends
 from .rows import RANGE_SHIFT, ROWS, RowKind, decode_end, former_rows
@@ -206,7 +204,7 @@ class _Frames:
     def _range_ends(self, stage: Stage, frame: DataFrame) -> list[tuple[int, int, RangeEnd]]:
         rows = frame.filter(f"kind = {int(RowKind.RANGE)}")
         found = rows.filter(rows.name == stage.subtopology).select("task", "seq", "value").collect()
-        return [(row.task, row.seq >> RANGE_SHIFT, msgspec.msgpack.decode(bytes(row.value), type=RangeEnd)) for row in found]
+        return [(row.task, row.seq >> RANGE_SHIFT, decode_range_end(bytes(row.value))) for row in found]
 
     def ends(self) -> list[TaskEnd]:
         """Compute everything; return the ends of all tasks."""

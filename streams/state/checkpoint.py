@@ -52,12 +52,13 @@ _Written = tuple[
     list[tuple[str, int, int]],
     float,
 ]
+_decode_written = msgspec.msgpack.Decoder(_Written).decode
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
     """Return the checkpoint. Raises CorruptLog for bytes that are not one."""
     try:
-        inputs, changelogs, times, marks, tables, written_s = msgspec.msgpack.decode(data, type=_Written)
+        inputs, changelogs, times, marks, tables, written_s = _decode_written(data)
     except msgspec.MsgspecError as error:
         raise CorruptLog(f"the checkpoint of a state directory cannot be read: {error}") from error
     return Checkpoint(

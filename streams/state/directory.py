@@ -34,6 +34,9 @@ class Identity(msgspec.Struct, frozen=True):
     instance_id: str
 
 
+_decode_identity = msgspec.json.Decoder(Identity).decode
+
+
 class StateDirectory:
     """Holds the lock from construction to `close`."""
 
@@ -109,7 +112,7 @@ class StateDirectory:
             self._write(identity)
             return identity
         try:
-            found = msgspec.json.decode(file.read_bytes(), type=Identity)
+            found = _decode_identity(file.read_bytes())
         except msgspec.MsgspecError as error:
             raise InvalidInput(f"{file} is not what logflume wrote ({error}); choose another state_dir") from error
         if found.format != DIRECTORY_FORMAT:

@@ -46,6 +46,9 @@ class Header(msgspec.Struct, frozen=True):
     stores: dict[str, tuple[int, str]]
 
 
+_decode_header = msgspec.json.Decoder(Header).decode
+
+
 class StoreChanged(InvalidInput):
     """A store on disk is not what the topology keeps under its name. `is_layout`: only in how entries lie on disk."""
 
@@ -227,7 +230,7 @@ def _checked_header(data: bytes | None, path: Path, application: str, task: str,
     if data is None:
         return Header(DISK_FORMAT, application, task, {spec.name: (i, describe_spec(spec)) for i, spec in enumerate(specs)})
     try:
-        found = msgspec.json.decode(data, type=Header)
+        found = _decode_header(data)
     except msgspec.MsgspecError as error:
         raise StorageError(f"the header of {path} cannot be read: {error}; delete the directory to rebuild it") from error
     if found.format != DISK_FORMAT:
