@@ -159,11 +159,13 @@ class PartitionLogModel(RuleBasedStateMachine):
         self.sequences: dict[int, int] = {}
         self.open: dict[int, int] = {}
         self.aborted: list[tuple[int, int, int]] = []
+        self.ended: list[tuple[int, int]] = []
         self.end = 0
 
     def _forget_from(self, end: int) -> None:
         self.end = end
         self.control = {offset for offset in self.control if offset < end}
+        self.ended = [each for each in self.ended if each[0] < end]
 
     @rule(count=st.integers(1, 4))
     def append(self, count: int) -> None:
@@ -200,6 +202,7 @@ class PartitionLogModel(RuleBasedStateMachine):
         if not is_commit:
             self.aborted.append((producer, first, self.end))
         self.control.add(self.end)
+        self.ended.append((self.end, first))
         self.end += 1
 
     @rule()
@@ -277,7 +280,8 @@ class PartitionLogModel(RuleBasedStateMachine):
             return
         assert self.log.log_end_offset == self.end
         assert self.log.open_transactions() == self.open
-        stable = min([*self.open.values(), self.log.durable_offset])
+        not_yet = [first for marker, first in self.ended if marker >= self.log.durable_offset]
+        stable = min([*self.open.values(), *not_yet, self.log.durable_offset])
         assert self.log.last_stable_offset == stable
         start = self.log.log_start_offset
         expected = sorted(each for each in self.aborted if each[2] >= start)

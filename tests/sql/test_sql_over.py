@@ -112,7 +112,7 @@ WRONG = {
     "CREATE STREAM x AS SELECT id FROM sales QUALIFY id = 1": "QUALIFY is for queries that end",
     "SELECT id, RANK() OVER (ORDER BY id) AS r FROM sales QUALIFY r": "Should evaluate to boolean but is",
     "SELECT * FROM sales AS OF OFFSET 1 EMIT CHANGES": "AS OF is for queries that end",
-    "SELECT * FROM sales AS OF TIMESTAMP 'yesterday'": "AS OF TIMESTAMP: .* write it as '2026-01-31T18:30:00'",
+    "SELECT * FROM sales AS OF TIMESTAMP 'yesterday'": "(?s)AS OF TIMESTAMP: .* write it as '2026-01-31T18:30:00'",
     "SELECT a.id FROM sales a JOIN sales AS OF OFFSET 1 b WITHIN 1 DAY ON a.id = b.id": "read at two points",
 }
 
