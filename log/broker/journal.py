@@ -132,7 +132,7 @@ class DataPartitions:
     def __init__(self, core: Core) -> None:
         self._core = core
         self.marker_listeners: list[Callable[[str, int, int, bool], None]] = []
-        """Called with (topic, partition, producer id, is commit) once a marker is durable."""
+        """Called with (topic, partition, producer id, is commit) when an end is announced."""
 
     def exists(self, topic: str, partition: int) -> bool:
         return self._core.has_partition(topic, partition)
@@ -158,8 +158,9 @@ class DataPartitions:
             is_coming = topic in self._core.busy_topics
             reply.set(int(ErrorCode.KAFKA_STORAGE_ERROR if is_coming else self._core.missing(topic, partition)))
             return reply
-        state = found.log.producer(producer_id) if is_bumped else None
-        if state and state.txn_first_offset >= 0 and state.epoch >= producer_epoch:
+        state = found.log.producer(producer_id)
+        first_offset = state.txn_first_offset if state else -1
+        if is_bumped and state and first_offset >= 0 and state.epoch >= producer_epoch:
             reply.set(0)
             return reply
         try:
@@ -174,15 +175,20 @@ class DataPartitions:
         except LogflumeError as error:
             reply.set(_code(error))
             return reply
-
-        def done(error: Exception | None) -> None:
-            if error is None:
-                for listener in self.marker_listeners:
-                    listener(topic, partition, producer_id, is_commit)
-            reply.set(0 if error is None else int(ErrorCode.KAFKA_STORAGE_ERROR))
-
-        self._core.flush(found, done)
+        if first_offset >= 0:
+            found.log.hold(producer_id, first_offset)
+        self._core.flush(found, lambda error: reply.set(0 if error is None else int(ErrorCode.KAFKA_STORAGE_ERROR)))
         return reply
+
+    def announce(self, ended: Sequence[tuple[str, int]], producer_id: int, *, is_commit: bool) -> None:
+        found = [partition for where in ended if (partition := self._core.partition(*where)) is not None]
+        for partition in found:
+            partition.log.release(producer_id)
+        for topic, index in ended:
+            for listener in self.marker_listeners:
+                listener(topic, index, producer_id, is_commit)
+        for partition in found:  # whoever wakes up looks at all of them
+            partition.wake()
 
     def producer_epoch(self, topic: str, partition: int, producer_id: int) -> int | None:
         found = self._core.partition(topic, partition)

@@ -205,10 +205,17 @@ class TxnPartitions(Protocol):
         is_commit: bool,
         is_bumped: bool = False,
     ) -> Reply:
-        """Append a control batch; the reply is set to error code 0 once it is on disk.
+        """Append a control batch; the reply is set to error code 0 once it is on disk. Readers see the end when it is announced.
 
         `is_bumped`: its epoch is newer than that of all data which it ends, so that data of this epoch belongs to the
         transaction behind it: there the marker is already.
+        """
+        ...
+
+    def announce(self, ended: Sequence[tuple[str, int]], producer_id: int, *, is_commit: bool) -> None:
+        """Let readers see a transaction's end in partitions where its marker is on disk, in all of them at once.
+
+        What was kept for it (offsets of groups) counts from then on.
         """
         ...
 

@@ -90,6 +90,8 @@ class PartitionLog:
         self._producers = producers
         self._ended: list[tuple[int, int]] = []
         """Markers that are not durable: their offsets, and the first ones of what they end."""
+        self._held: dict[int, int] = {}
+        """Producers whose transaction has ended here and not everywhere yet, and where it began."""
         self._epochs = epochs
         self._log_start_offset = log_start_offset
         self._files = StateFiles(disk, directory, checkpoint, dense_offset=dense_offset)
@@ -134,9 +136,9 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """End of what read_committed readers may see: first offset of the earliest transaction that is open on disk, else
-        `durable_offset`."""
-        first_unstable = min((first for _, first in self._ended), default=self._durable_offset)
+        """End of what read_committed readers may see: first offset of the earliest transaction that is open on disk or held,
+        else `durable_offset`."""
+        first_unstable = min([*(first for _, first in self._ended), *self._held.values()], default=self._durable_offset)
         return min(self._producers.first_unstable_offset(self._durable_offset), first_unstable, self._durable_offset)
 
     @property
@@ -152,6 +154,14 @@ class PartitionLog:
     def open_transactions(self) -> dict[int, int]:
         """Return producer id -> first offset of each open transaction."""
         return dict(self._producers.open_transactions)
+
+    def hold(self, producer_id: int, first_offset: int) -> None:
+        """Keep read_committed readers before a transaction that has ended, until `release`; an open of the log releases too."""
+        self._held.setdefault(producer_id, first_offset)
+
+    def release(self, producer_id: int) -> None:
+        """Let readers see what `hold` kept from them."""
+        self._held.pop(producer_id, None)
 
     def producer(self, producer_id: int) -> ProducerState | None:
         """Return what is remembered of a producer id; not to be changed."""

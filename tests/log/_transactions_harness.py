@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +47,7 @@ class Partitions:
     is_manual: bool = False
     in_flight: list[tuple[Marker, Reply]] = field(default_factory=list)
     logs: dict[tuple[str, int], list[Data | Marker]] = field(default_factory=dict)
+    announced: list[tuple[str, int]] = field(default_factory=list)
 
     def exists(self, topic: str, partition: int) -> bool:
         return 0 <= partition < self.counts.get(topic, 0)
@@ -73,6 +74,9 @@ class Partitions:
         if not self.is_manual:
             self.flush()
         return reply
+
+    def announce(self, ended: Sequence[tuple[str, int]], producer_id: int, *, is_commit: bool) -> None:
+        self.announced += ended
 
     def producer_epoch(self, topic: str, partition: int, producer_id: int) -> int | None:
         where = (topic, partition)

@@ -326,6 +326,21 @@ def test_a_commit_waits_for_the_disk_twice(tmp_path: Path) -> None:
     broker.close()
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_transaction_ends_in_all_its_partitions_at_once_whichever_is_on_disk_first(tmp_path: Path, seed: int) -> None:
+    broker = GroupCommitBroker(tmp_path, random.Random(seed))
+    model = ModelOfVersionTwo(broker, random.Random(seed))
+    seen: list[set[int]] = []
+    for _ in range(10):
+        broker.look = lambda: seen.append(
+            {broker.core.partitions[TOPIC, index].log.last_stable_offset for index in range(PARTITIONS)}
+        )
+        model.transaction()
+    assert {len(ends) for ends in seen} == {1}
+    assert len(set.union(*seen)) == 11
+    broker.close()
+
+
 @pytest.mark.parametrize("seed", range(25))
 def test_whatever_part_of_a_commit_is_on_disk_it_is_whole_after_a_power_cut(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)

@@ -312,6 +312,31 @@ def test_the_answer_does_not_wait_forever(broker: TxnBroker) -> None:
     assert len(broker.partitions.markers) == 1
 
 
+def test_an_end_is_announced_when_all_partitions_have_answered(broker: TxnBroker) -> None:
+    """Whoever learns of a commit from the offsets of a group finds its records in all partitions."""
+    producer = broker.started()
+    broker.add(producer, ("__consumer_offsets", 0), ("t", 0), ("t", 1))
+    broker.partitions.is_manual = True
+    waiting = broker.end(producer)
+    for _ in range(2):
+        broker.partitions.flush(count=1)
+        assert broker.partitions.announced == []
+    broker.partitions.flush(count=1)
+    assert broker.partitions.announced == [("__consumer_offsets", 0), ("t", 0), ("t", 1)]
+    assert waiting.is_done
+
+
+def test_a_partition_that_cannot_be_written_holds_up_no_announcement(broker: TxnBroker) -> None:
+    broker.partitions.errors["t", 0] = ErrorCode.KAFKA_STORAGE_ERROR
+    producer = broker.started()
+    broker.add(producer, ("__consumer_offsets", 0), ("t", 0))
+    broker.end(producer)
+    assert broker.partitions.announced == [("__consumer_offsets", 0)]
+    broker.partitions.errors.clear()
+    broker.time.advance(5_000)
+    assert broker.partitions.announced == [("__consumer_offsets", 0), ("t", 0)]
+
+
 def test_markers_of_deleted_topics_are_left_out(broker: TxnBroker) -> None:
     producer = broker.started()
     broker.add(producer, ("t", 0), ("u", 0))

@@ -15,6 +15,7 @@ COORDINATOR_EPOCH = 0
 """Epoch of the coordinator in markers: without replicas the coordinator never moves."""
 AT_A_TIME = 50
 """Markers written in one turn of the loop."""
+_OnAnswer = Callable[[TopicPartition, bool], None]
 
 
 class MarkerWriter:
@@ -24,39 +25,46 @@ class MarkerWriter:
         self._config, self._timers, self._partitions = config, timers, partitions
 
     def write(self, txn: Txn, on_all_written: Callable[[], None]) -> None:
-        """Write the markers of a prepared transaction; call back once all are on disk."""
+        """Write the markers of a prepared transaction; call back once all are on disk.
+
+        Readers shall see the end in all partitions at once, so it is announced when all have answered. One that cannot be
+        written now holds up nobody.
+        """
         assert txn.state.is_preparing
-        left = set(txn.partitions)
+        left, unanswered = set(txn.partitions), set(txn.partitions)
+        written: list[TopicPartition] = []
         if not left:
             on_all_written()
             return
 
-        def on_written(partition: TopicPartition) -> None:
-            left.discard(partition)
+        def on_answer(partition: TopicPartition, is_written: bool) -> None:
+            unanswered.discard(partition)
+            if is_written:
+                left.discard(partition)
+                written.append(partition)
+            if not unanswered:
+                self._partitions.announce(written, txn.producer_id, is_commit=txn.is_commit)
+                written.clear()
             if not left:
                 on_all_written()
 
-        self._write_from(0, txn, sorted(txn.partitions), on_written)
+        self._write_from(0, txn, sorted(txn.partitions), on_answer)
 
-    def _write_from(
-        self, start: int, txn: Txn, partitions: Sequence[TopicPartition], on_written: Callable[[TopicPartition], None]
-    ) -> None:
+    def _write_from(self, start: int, txn: Txn, partitions: Sequence[TopicPartition], on_answer: _OnAnswer) -> None:
         """Write the markers of some partitions, and those of the others in later turns of the loop."""
         end = start + AT_A_TIME
         for partition in partitions[start:end]:
-            self._write_one(txn, partition, on_written, self._config.retry_min_ms)
+            self._write_one(txn, partition, on_answer, self._config.retry_min_ms)
         if end < len(partitions):
-            self._timers.call_later(0, partial(self._write_from, end, txn, partitions, on_written))
+            self._timers.call_later(0, partial(self._write_from, end, txn, partitions, on_answer))
 
-    def _write_one(
-        self, txn: Txn, partition: TopicPartition, on_written: Callable[[TopicPartition], None], pause_ms: int
-    ) -> None:
-        def on_answer(error: int) -> None:
-            if error in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-                on_written(partition)
-                return
-            longer_ms = min(2 * pause_ms, self._config.retry_max_ms)
-            self._timers.call_later(pause_ms, lambda: self._write_one(txn, partition, on_written, longer_ms))
+    def _write_one(self, txn: Txn, partition: TopicPartition, on_answer: _OnAnswer, pause_ms: int) -> None:
+        def answer(error: int) -> None:
+            is_written = error in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if not is_written:
+                longer_ms = min(2 * pause_ms, self._config.retry_max_ms)
+                self._timers.call_later(pause_ms, lambda: self._write_one(txn, partition, on_answer, longer_ms))
+            on_answer(partition, is_written)
 
         self._partitions.write_marker(
             *partition,
@@ -65,4 +73,4 @@ class MarkerWriter:
             COORDINATOR_EPOCH,
             is_commit=txn.is_commit,
             is_bumped=txn.client_version >= 2,
-        ).then(on_answer)
+        ).then(answer)

@@ -130,11 +130,14 @@ class TransactionAdminHandlers:
         return response
 
     def _write(self, marker: messages.WriteTxnMarkersRequest.WritableTxnMarker, topic: str, partition: int) -> Reply:
-        return self._partitions.write_marker(
-            topic,
-            partition,
-            marker.producer_id,
-            marker.producer_epoch,
-            marker.coordinator_epoch,
-            is_commit=marker.transaction_result,
+        is_commit = marker.transaction_result
+        written = self._partitions.write_marker(
+            topic, partition, marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, is_commit=is_commit
         )
+
+        def announce(error: int) -> None:
+            if not error:
+                self._partitions.announce([(topic, partition)], marker.producer_id, is_commit=is_commit)
+
+        written.then(announce)
+        return written
