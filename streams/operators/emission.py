@@ -14,7 +14,7 @@ from logflume.log.schemas import Column as Field
 from .. import graph as g
 from ..columns import Batch, Bytes, Column, Old
 from ..columns.batch import ColumnId
-from ..columns.column import spread
+from ..columns.column import emptied, spread
 from ..columns.decode import KeyDecoder
 from ..columns.evaluate import Evaluation
 from ..expr import TABLE_PREFIX, WHOLE, Expr, Meta, Side, columns_used
@@ -199,7 +199,8 @@ class Joiner:
     def _evaluated(self, task: Task, shell: Batch, left: Rows, right: Rows, *, is_silent: bool) -> tuple[Batch, I64]:
         columns: dict[ColumnId, Column] = {c: x for c, x in shell.columns.items() if c[0] is not Side.VALUE}
         for schema, rows, prefix in ((self._left, left, ""), (self._right, right, TABLE_PREFIX)):
-            columns |= {(Side.VALUE, prefix + name): column for (_, name), column in rows.columns.items()}
+            # what is computed from the key has a value where the row is gone
+            columns |= {(Side.VALUE, prefix + name): emptied(column, rows.gone) for (_, name), column in rows.columns.items()}
             if (Side.VALUE, prefix + WHOLE) in self._used:
                 own = Batch(schema, shell.times, None, dict(rows.columns), nulls=rows.gone)
                 columns[Side.VALUE, prefix + WHOLE] = own.column(Side.VALUE, WHOLE)

@@ -23,7 +23,7 @@ from .operator import Task
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """N rows as value columns, null where there is none. `gone`: where there is none, None: nowhere."""
+    """N rows as value columns. `gone`: where there is none, whatever the columns have there; None: nowhere."""
 
     columns: Mapping[ColumnId, Column]
     gone: Mask | None

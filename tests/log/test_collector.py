@@ -5,6 +5,9 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+from collections.abc import Iterator
+
+import pytest
 
 from logflume.log.collector import ShortCollections
 
@@ -52,6 +55,16 @@ def test_after_a_short_one_nothing_is() -> None:
     assert run("10.0") == ["False", "True", "True"]
 
 
+@pytest.fixture
+def _usual_threshold() -> Iterator[None]:
+    """Others in this process may have raised it."""
+    before = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    yield
+    gc.set_threshold(*before)
+
+
+@pytest.mark.usefixtures("_usual_threshold")
 def test_an_engine_leaves_the_collector_as_it_was() -> None:
     callbacks, threshold = list(gc.callbacks), gc.get_threshold()
     with ShortCollections().over_batches():

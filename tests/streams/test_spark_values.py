@@ -59,7 +59,9 @@ def form_of(registry: MemoryRegistry, name: str = "AVRO", **more: str) -> ValueF
 
 
 def batch_of(form: ValueForm, values: list[bytes | None], **more: Any) -> Any:
-    return arrow_batch(Chunk.from_columns("t", [None] * len(values), values, [0] * len(values), **more), ValueReader(form))
+    chunk = Chunk.from_columns("t", [None] * len(values), values, [0] * len(values), **more)
+    columns = ("topic", "partition", "offset", "timestamp_ms", "key", *form.names(), "headers")
+    return arrow_batch(chunk, ValueReader(form), columns)
 
 
 @pytest.mark.parametrize("name", ["AVRO", "PROTOBUF", "JSON_SR"])
