@@ -36,7 +36,7 @@ def archive(
 
     Example: logflume archive flights --to ./archive
     """
-    if every <= 0:
+    if not 0 < every <= threading.TIMEOUT_MAX:
         raise InvalidInput(f"--every expects a number of seconds above 0, found {every:g}")
     if follow and check:
         raise InvalidInput("--follow writes and --check only looks: give one of them")

@@ -203,3 +203,13 @@ def open_root(root: str) -> tuple[Any, str]:
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InvalidInput(f"an archive is a directory or a URI such as s3://bucket/folder, found {root!r}: {error}") from error
     return system, str(base).rstrip("/")
+
+
+def make_directory(system: Any, path: str) -> None:
+    """Make a directory and those above it. Raises InvalidInput: that cannot be, for there is a file, or no right to it."""
+    import pyarrow as pa
+
+    try:
+        system.create_dir(path, recursive=True)
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidInput(f"cannot make the directory {path}: {error}; give another") from None

@@ -17,7 +17,17 @@ from typing import Any
 
 from logflume.log import Chunk, InvalidInput, Log, LogflumeError, TopicPartition
 
-from .archives import COLUMNS, ArchiveFile, ArchiveUnreadable, check_file, find_archive, header_column, join_history, open_root
+from .archives import (
+    COLUMNS,
+    ArchiveFile,
+    ArchiveUnreadable,
+    check_file,
+    find_archive,
+    header_column,
+    join_history,
+    make_directory,
+    open_root,
+)
 from .ranges import OffsetRange, RangeLost, read_range, split
 
 RECORDS_PER_FILE = 1_000_000
@@ -73,7 +83,7 @@ def _alone(system: Any, folder: str) -> Iterator[None]:
     """Make a topic's folder; in a directory keep others out and remove what a killed one left unfinished."""
     from pyarrow import fs
 
-    system.create_dir(folder, recursive=True)
+    make_directory(system, folder)
     if not isinstance(system, fs.LocalFileSystem):
         yield
         return

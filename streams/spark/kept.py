@@ -23,7 +23,7 @@ import msgspec
 from logflume.log import InvalidInput, TopicPartition
 from logflume.streams.seams import Plan
 
-from .archives import open_root
+from .archives import make_directory, open_root
 from .ranges import OffsetRange
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Kept:
         from pyarrow import fs
 
         system, base = open_root(self.root)
-        system.create_dir(base, recursive=True)
+        make_directory(system, base)
         for name in (_CUT, _CHANGELOGS):
             if system.get_file_info(f"{base}/{name}").type is fs.FileType.File:
                 system.delete_file(f"{base}/{name}")
@@ -142,7 +142,7 @@ class Kept:
             yield from self._load(name)
             return
         system, base = open_root(self.root)
-        system.create_dir(f"{base}/{name}", recursive=True)
+        make_directory(system, f"{base}/{name}")
         with ExitStack() as stack:
             stream = stack.enter_context(system.open_output_stream(f"{base}/{name}/{_ROWS}"))
             writer: Any = None
@@ -175,7 +175,7 @@ class Kept:
     def _write(self, name: str, data: bytes) -> None:
         """Write a file that appears whole."""
         system, base = open_root(self.root)
-        system.create_dir(base, recursive=True)
+        make_directory(system, base)
         with system.open_output_stream(f"{base}/{name}.tmp") as stream:
             stream.write(data)
         system.move(f"{base}/{name}.tmp", f"{base}/{name}")

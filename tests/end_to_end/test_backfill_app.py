@@ -7,6 +7,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from logflume.log import TopicPartition, connect
 
 from ._command import LOGFLUME, run, serving
@@ -79,3 +81,9 @@ def test_a_history_that_the_log_has_lost_is_computed_from_its_archive(tmp_path: 
         assert [(each["start"], each["archived"]) for each in cut] == [(0, file["end"]) for file in files]
         run("backfill", str(DELAYS), "--history", archive, "--engine", "local", "--bootstrap", address)
         wait_for(address, {"United": 15, "Delta": 15})
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "1e300"])
+def test_an_archive_is_not_followed_every_so_many_seconds(seconds: str, tmp_path: Path) -> None:
+    refused = run("archive", "t", "--to", str(tmp_path), "--follow", "--every", seconds, "--data", str(tmp_path / "d"), code=1)
+    assert "--every expects a number of seconds above 0" in refused.stderr

@@ -267,3 +267,9 @@ def test_the_check_names_what_does_not_meet(log: Log, tmp_path: Path) -> None:
     for path in (tmp_path / "orders").glob("*.parquet"):
         path.unlink()
     assert ["nothing is archived, and the log starts at" in str(problem) for problem in said()] == [True] * PARTITIONS
+
+
+def test_an_archive_is_no_file(log: Log, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidInput, match=r"cannot make the directory .*file"):
+        archive_topic(log, "orders", str(tmp_path / "file"))
