@@ -560,6 +560,7 @@ class PartitionLog:
         self._epochs.cut_end(end_offset)
         self._durable_offset, self._durable_position = end_offset, position
         self._producers, self._ended = replayed_producers(self._segments), []
+        self._held.clear()
         self.checkpoint()
 
     def delete_records_before(self, offset: int) -> int:
