@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from logflume.log import connect
 from logflume.log.interfaces import Log
 from logflume.sql import Message, PushQuery, Rows, SqlEngine, StatementError
 
@@ -23,12 +22,6 @@ INSERT INTO S (ROWTIME, ID, V, N) VALUES (10, 1, 1.5, 'a');
 INSERT INTO S (ROWTIME, ID, V, N) VALUES (20, 2, 2.5, 'b');
 INSERT INTO S (ROWTIME, ID, V, N) VALUES (3600010, 1, 4, 'a');
 """
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    with connect(tmp_path / "log") as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -33,12 +33,6 @@ KEY = (1).to_bytes(4, "big")
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    with connect(tmp_path / "log") as opened:
-        yield opened
-
-
-@pytest.fixture
 def service(log: Log, tmp_path: Path) -> Iterator[PullService]:
     with SqlEngine(log, tmp_path / "sql") as engine:
         list(engine.execute(SETUP))

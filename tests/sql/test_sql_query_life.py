@@ -27,12 +27,6 @@ INSERT INTO s (ROWTIME, id, n, v) VALUES (10, 1, 'a', 1); INSERT INTO s (ROWTIME
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    with connect(tmp_path / "log") as opened:
-        yield opened
-
-
-@pytest.fixture
 def engine(log: Log, tmp_path: Path) -> Iterator[SqlEngine]:
     with SqlEngine(log, tmp_path / "sql") as opened:
         list(opened.execute(SETUP))

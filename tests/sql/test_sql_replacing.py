@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from logflume.log import InvalidInput, Log, connect
+from logflume.log import InvalidInput, Log
 from logflume.sql import Rows, SqlEngine, StatementError
 from logflume.streams.spark import LocalRunner, plan_backfill, run_backfill
 from tests.streams.running import until
@@ -18,12 +18,6 @@ CREATE STREAM s (k STRING KEY, n INT) WITH (KAFKA_TOPIC='s', PARTITIONS=2, VALUE
 CREATE TABLE sums AS SELECT k, SUM(n) AS total FROM s GROUP BY k;
 """
 REPLACED = "CREATE OR REPLACE TABLE sums AS SELECT k, SUM(n * 10) AS total FROM s WHERE n > 1 GROUP BY k;"
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    with connect(tmp_path / "log") as opened:
-        yield opened
 
 
 @pytest.fixture

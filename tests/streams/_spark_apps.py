@@ -106,6 +106,11 @@ def send_orders(log: Log, count: int, *, seed: int, start_ms: int) -> int:
     return now_ms
 
 
+def own_topics(log: Log) -> set[str]:
+    """Return all topics but the broker's own."""
+    return {topic for topic in log.admin().list_topics(include_internal=True) if not topic.startswith("__")}
+
+
 def final_results(log: Log, topic: str) -> dict[bytes | None, tuple[bytes | None, int, int]]:
     """Return the newest (value, timestamp, partition) of each key, committed records only; nothing where there is no topic."""
     if not log.admin().find_topics([topic]):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from logflume.log import InvalidInput, Log, LogflumeError, TopicPartition, UnknownName, connect
+from logflume.log import InvalidInput, Log, LogflumeError, UnknownName, connect
 from logflume.streams.seams import Plan
 from logflume.streams.spark import LocalRunner, OffsetRange, RangeLost, plan_backfill, run_backfill
 from logflume.streams.spark.executors import _cause, pickled
@@ -24,10 +24,9 @@ from logflume.streams.spark.probe import Probe
 from logflume.streams.spark.ranges import read_range
 
 from ..log._server_process import ServerProcess
-from ._spark_apps import PARTITIONS, create_inputs, loader, make_plan, send_orders
+from ._spark_apps import ORDERS, PARTITIONS, create_inputs, loader, make_plan, own_topics, send_orders
 
 ROOT = Path(__file__).resolve().parents[2]
-ORDERS = [TopicPartition("orders", p) for p in range(PARTITIONS)]
 
 
 @pytest.fixture
@@ -38,15 +37,10 @@ def log(tmp_path: Path) -> Iterator[Log]:
         yield opened
 
 
-def topics(log: Log) -> set[str]:
-    """Return all topics but the broker's own."""
-    return {topic for topic in log.admin().list_topics(include_internal=True) if not topic.startswith("__")}
-
-
 def refused(log: Log, change: Callable[[Log], None], *, when: str) -> LogflumeError:
     """Return what a backfill says whose inputs change before it begins or once it computes; nothing of it must be left."""
     backfill = plan_backfill(loader("batch", "direct"), log.where)
-    before = topics(log)
+    before = own_topics(log)
     changed = threading.Event()
 
     def at_once(*_: object) -> None:
@@ -60,7 +54,7 @@ def refused(log: Log, change: Callable[[Log], None], *, when: str) -> LogflumeEr
         run_backfill(backfill, LocalRunner(), on_progress=at_once)
     assert changed.is_set()
     assert not log.admin().group_offsets("batch")
-    assert topics(log) <= before
+    assert own_topics(log) <= before
     return raised.value
 
 
@@ -153,12 +147,12 @@ def test_a_disk_without_room_for_the_state_of_a_task(tmp_path: Path) -> None:
                 value = json.dumps({"shop": shop, "item": "i", "amount": 50}).encode()
                 producer.send("orders", value, key=shop.encode(), timestamp_ms=number)
             producer.close()
-            before = topics(log)
+            before = own_topics(log)
             command = [sys.executable, "-c", WITHOUT_ROOM, server.address]
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
             assert "cannot write state to" in done.stdout, done.stderr
             assert "free space" in done.stdout
-            assert topics(log) == before
+            assert own_topics(log) == before
             assert not log.admin().group_offsets("batch")
     finally:
         server.stop()

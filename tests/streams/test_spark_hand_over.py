@@ -18,7 +18,18 @@ from logflume.streams.spark.ranges import reachable
 from logflume.streams.spark.steps import in_order
 
 from ..log._server_process import ServerProcess
-from ._spark_apps import ORDERS, PARTITIONS, WAIT_S, Once, create_inputs, final_results, loader, make_plan, send_orders
+from ._spark_apps import (
+    ORDERS,
+    PARTITIONS,
+    WAIT_S,
+    Once,
+    create_inputs,
+    final_results,
+    loader,
+    make_plan,
+    own_topics,
+    send_orders,
+)
 from .running import embedded
 
 KIND = "repartition"
@@ -32,10 +43,6 @@ def log(tmp_path: Path) -> Iterator[Log]:
         create_inputs(opened)
         send_orders(opened, 300, seed=1, start_ms=5_000_000)
         yield opened
-
-
-def topics_of(log: Log) -> list[str]:
-    return [topic for topic in log.admin().list_topics(include_internal=True) if not topic.startswith("__")]
 
 
 def backfill(log: Log, failpoint: Callable[[str], None] = lambda _: None) -> None:
@@ -62,12 +69,12 @@ def compare_with_alone(log: Log) -> None:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_backfill_that_is_aborted_at_any_step_leaves_nothing(log: Log, step: str) -> None:
-    before = topics_of(log)
+    before = own_topics(log)
     aborted = Once(step, lambda: abort_backfill(loader("batch", KIND), log.where))
     with pytest.raises(LogflumeError):
         backfill(log, aborted)
     assert aborted.is_done
-    assert topics_of(log) == before
+    assert own_topics(log) == before
     assert "batch" not in log.admin().list_groups()
 
 
@@ -94,7 +101,7 @@ def test_nobody_runs_an_application_whose_history_is_computed(log: Log, step: st
 
 def test_an_application_that_joined_before_the_claim_is_not_claimed(log: Log) -> None:
     plan = plan_backfill(loader("batch", KIND), log.where)
-    before = topics_of(log)
+    before = own_topics(log)
     member = log.consumer(group_id="batch")
     member.subscribe(["orders"])
     while not member.assignment():
@@ -102,7 +109,7 @@ def test_an_application_that_joined_before_the_claim_is_not_claimed(log: Log) ->
     with pytest.raises(InvalidInput, match="is running"):
         run_backfill(plan, LocalRunner())
     member.close()
-    assert topics_of(log) == before
+    assert own_topics(log) == before
     assert log.admin().group_offsets("batch") == {}
 
 
@@ -113,7 +120,7 @@ def test_state_without_offsets_is_not_added_to(log: Log) -> None:
         producer.send(changelog, b"state", key=b"g0")
     with pytest.raises(InvalidInput, match=f"no committed offsets, but '{changelog}' holds records of it"):
         backfill(log)
-    assert changelog in topics_of(log)
+    assert changelog in own_topics(log)
 
 
 def own_changelogs() -> list[str]:
@@ -212,7 +219,7 @@ def stop() -> None:
 
 
 def test_what_is_kept_is_taken_back_with_the_rest(log: Log, tmp_path: Path) -> None:
-    before, keep = topics_of(log), tmp_path / "kept"
+    before, keep = own_topics(log), tmp_path / "kept"
     with pytest.raises(InvalidInput, match="stopped here"):
         run_backfill(
             plan_backfill(loader("batch", KIND), log.where, keep=str(keep)),
@@ -220,7 +227,16 @@ def test_what_is_kept_is_taken_back_with_the_rest(log: Log, tmp_path: Path) -> N
             failpoint=Once("after-changelogs", stop),
         )
     (keep / "mine").touch()
-    assert topics_of(log) != before
+    assert own_topics(log) != before
     abort_backfill(loader("batch", KIND), log.where, keep=str(keep))
-    assert topics_of(log) == before
+    assert own_topics(log) == before
     assert [path.name for path in keep.iterdir()] == ["mine"]
+
+
+def test_what_cannot_be_kept_is_refused_before_anything_is_claimed(log: Log, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    before = own_topics(log)
+    with pytest.raises(InvalidInput, match=r"cannot make the directory .*file"):
+        run_backfill(plan_backfill(loader("batch", KIND), log.where, keep=str(tmp_path / "file")), LocalRunner())
+    assert own_topics(log) == before
+    assert "batch" not in log.admin().list_groups()
