@@ -14,8 +14,8 @@ from logflume.log import InvalidInput, near_matches
 from logflume.log.schemas import FORMATS, Column, FormatSpec, check_columns, format_of, of_topic
 from logflume.streams import calendar
 from logflume.streams.calendars import CalendarUnit
-from logflume.streams.functions import UNITS_MS
 from logflume.streams.graph import CalendarWindow
+from logflume.streams.java_time import UNITS_MS
 
 from . import ast
 from .ast import NOWHERE, Span
