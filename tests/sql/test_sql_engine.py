@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -208,6 +209,9 @@ def test_records_that_do_not_fit_are_counted_never_silent(engine: SqlEngine, log
     assert push.dropped() == {"decode": 2}
     run(engine, "CREATE STREAM O AS SELECT ID, V FROM S")
     eventually(lambda: rows(engine, "SHOW QUERIES")[0][3:6], (6, 4, 2))
+    assert re.fullmatch(r"2 decode at \S+, topic s", rows(engine, "SHOW QUERIES")[0][8])
+    (analysed,) = run(engine, "EXPLAIN ANALYZE CSAS_O_0")
+    assert re.search(r"2 decode at \S+, topic s \(the first: s-\d offset \d: ", analysed.note)
 
 
 def test_a_source_in_use_cannot_be_dropped(engine: SqlEngine) -> None:
