@@ -13,7 +13,7 @@ from logflume.log.errors import LogflumeError, TransportError
 
 from .connection import Connection
 from .errors import LoginRefused
-from .retry import backoff_s
+from .retry import backoff_s, shielded
 from .security import Security
 from .transport import REQUEST_TIMEOUT_S
 
@@ -134,7 +134,7 @@ class WireChannel:
         slot = self._slots.setdefault(address, _Slot())
         if slot.attempt is None or slot.attempt.done():
             slot.attempt = asyncio.get_running_loop().create_task(self._attempt(address, slot))
-        return await asyncio.shield(slot.attempt)
+        return await shielded(slot.attempt)
 
     async def _attempt(self, address: Address, slot: _Slot) -> Connection:
         loop = asyncio.get_running_loop()
