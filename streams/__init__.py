@@ -6,6 +6,7 @@ Names are loaded when first used, so that what needs no engine (times, texts, th
 from __future__ import annotations
 
 from importlib import import_module
+from inspect import isfunction
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -100,8 +101,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        return getattr(import_module(f".{_OUTSIDE_DSL.get(name, 'dsl')}", __name__), name)
-    from .dsl.missing import missing
+    from .dsl.missing import missing, suggesting
 
+    if name in __all__:
+        found = getattr(import_module(f".{_OUTSIDE_DSL.get(name, 'dsl')}", __name__), name)
+        return suggesting(found) if isfunction(found) else found
     raise missing("logflume.streams", name, __all__)

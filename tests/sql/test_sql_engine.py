@@ -241,3 +241,24 @@ def test_a_join_of_streams_runs(engine: SqlEngine) -> None:
     (said,) = run(engine, "INSERT INTO R (ID, X) VALUES (2, 8), (2, 9)")
     assert said.text == "2 rows inserted"
     eventually(lambda: sorted(rows(engine, "SELECT * FROM J")), [(1, 5, 7), (2, 6, 8), (2, 6, 9)])
+
+
+def test_who_selects_from_a_topic_is_given_the_statement_that_makes_it_a_stream(engine: SqlEngine, log: Log) -> None:
+    log.admin().ensure_topic("Visits", partitions=1)
+    producer = log.producer()
+    for n, value in enumerate(
+        (b'{"page": "/", "ms": 1, "at": {"x": [1.5]}, "note": null}', b'{"page": "/b", "ms": 2.5}', b"no json")
+    ):
+        producer.send("Visits", value, key=b"ann", timestamp_ms=n)
+    producer.flush()
+    producer.close()
+    for asked in ("SELECT * FROM visits;", "CREATE TABLE n AS SELECT k, COUNT(*) AS c FROM visits GROUP BY k;"):
+        with pytest.raises(StatementError) as refused:
+            run(engine, asked)
+        made = refused.value.reason.partition(" records: ")[2]
+        assert made == (
+            "CREATE STREAM VISITS (k STRING KEY, PAGE STRING, MS DOUBLE, AT STRUCT<X ARRAY<DOUBLE>>, NOTE STRING) "
+            "WITH (KAFKA_TOPIC = 'Visits', VALUE_FORMAT = 'JSON');"
+        )
+    run(engine, made)
+    assert [row[1] for row in rows(engine, "SELECT * FROM visits;")] == ["/", "/b"]
