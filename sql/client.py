@@ -112,6 +112,7 @@ class SqlClient:
         if isinstance(statement, ast.QueryStatement | ast.Print):
             return [self._query(statement, text, settings, user)]
         asked = {"ksql": text, "streamsProperties": settings, "sessionVariables": user.variables}
+        asked |= {"waitsUntilRead": True} if user.on_read is not None else {}
         found: list[Result] = [result for entity in self.request("POST", "/ksql", asked) for result in results_of(entity)]
         if isinstance(statement, ast.InsertValues):  # of which a server says nothing
             found.append(inserted(len(statement.rows)))

@@ -26,6 +26,7 @@ class Answer:
     def __init__(self, transport: Transport, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
         self._transport, self._connection, self._response = transport, connection, response
         self.status, self.reason = response.status, response.reason
+        self._is_closed = False
 
     @property
     def is_success(self) -> bool:
@@ -47,7 +48,10 @@ class Answer:
         self.close()
 
     def close(self) -> None:
-        """Give the connection back; end it where there is more to read."""
+        """Give the connection back, once; end it where there is more to read."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         self._transport.give_back(self._connection, is_idle=self._response.isclosed() and not self._response.will_close)
 
 

@@ -57,7 +57,7 @@ def _metrics(status: EngineStatus) -> Iterator[Metric]:
     yield counter("records_in", "Records of the application's source topics processed.", [({}, status.records_in)])
     yield counter("records_out", "Records put out to sinks.", [({}, status.records_out)])
     yield counter("repartitioned_records", "Records read from own repartition topics.", [({}, status.repartitioned)])
-    places = [({"node": each.node, "topic": each.topic, "reason": each.reason}, each.records) for each in status.left_out]
+    places = [({"node": each.node, "topic": each.topic, "reason": each.reason}, float(each.records)) for each in status.left_out]
     yield counter("dropped_records", "Records left out, by node, topic and reason.", places)
     yield counter("commits", "Task commits.", [({}, commit.commits)])
     yield counter("aborts", "Sessions that ended without a commit.", [({}, commit.aborts)])
