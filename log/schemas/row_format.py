@@ -112,7 +112,7 @@ def make_part_decode(
     return decode
 
 
-def _coerced(data: bytes, columns: tuple[Column, ...], wanted: tuple[Column, ...]) -> list[Any]:
+def _coerced(data: bytes, columns: tuple[Column, ...], wanted: tuple[Column, ...]) -> Row:
     """Read values of other types than their columns', as a callable may have made them, like JSON's."""
     try:
         row: Any = msgspec.msgpack.decode(data)
@@ -124,7 +124,7 @@ def _coerced(data: bytes, columns: tuple[Column, ...], wanted: tuple[Column, ...
         if column in wanted and not (column.type.kind is Kind.BYTES and isinstance(row[place], bytes)):
             value = decimal.Decimal(repr(row[place])) if isinstance(row[place], float) else row[place]
             row[place] = coerce.from_json(value, column.type, column.name)
-    return row
+    return tuple(row)
 
 
 def _names(columns: Sequence[Column]) -> str:
