@@ -86,7 +86,7 @@ def _packed(code: int, parts: list[Any]) -> msgspec.msgpack.Ext:
 def _object_to_wire(value: Any, classes: Classes | None) -> Any:
     """Wrap an object of a class, or a row of no class."""
     kind = type(value)
-    name, is_row, is_member, is_struct = _form_of(kind)
+    name, is_row, is_member, is_struct = _form_of(kind)  # type: ignore[arg-type]  # mypy takes type[Any] for unhashable
     if is_row:
         return _packed(_ROW, [kind._fields, [to_wire(item, classes) for item in value]])
     if classes is not None and name not in classes:
