@@ -1,4 +1,4 @@
-"""The console: one page that the server itself gives to a browser. It asks the endpoints that every program asks, and nothing else."""
+"""The console: one page that the server itself gives to a browser. It asks the endpoints that programs ask, and nothing else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 FILES = {"console.css": "text/css", "console.js": "text/javascript"}
 _HEADERS = {
-    # Of its own files alone; nothing is loaded from elsewhere, nothing runs that a value or a name might bring, no page frames it.
+    # Of its own files alone: nothing is loaded from elsewhere, no value or name brings anything that runs, no page frames it.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data: blob:; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -24,7 +24,9 @@ INSERT INTO s VALUES (1, '<img src=x onerror=alert(1)>', 9007199254740993);
 CREATE TABLE t AS SELECT n, COUNT(*) AS c FROM s GROUP BY n;
 """
 FILES = ("console.html", "console.css", "console.js")
-BROWSER = next(filter(None, (os.environ.get("LOGFLUME_CHROMIUM"), *map(shutil.which, ("chromium", "google-chrome", "chrome")))), None)
+BROWSER = next(
+    filter(None, (os.environ.get("LOGFLUME_CHROMIUM"), *map(shutil.which, ("chromium", "google-chrome", "chrome")))), None
+)
 
 
 @pytest.fixture(scope="module")
