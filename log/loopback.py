@@ -7,6 +7,7 @@ import logging
 
 from .errors import InvalidInput
 
+TLS_ADVICE = "`logflume cert issue NAME --host HOST` makes the file that --tls-certificate and --tls-key take"
 _log = logging.getLogger("logflume.server")
 
 
@@ -22,9 +23,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def refuse_exposed(
-    what: str, host: str, *, has_users: bool, has_tls: bool, advice: str, is_insecure: bool = False
-) -> None:
+def refuse_exposed(what: str, host: str, *, has_users: bool, has_tls: bool, advice: str, is_insecure: bool = False) -> None:
     """Let pages be served on an address of this machine; on others for users over TLS, or if somebody says so.
 
     Args:
@@ -39,7 +38,7 @@ def refuse_exposed(
     where = host or "every address"
     if not is_insecure:
         raise InvalidInput(
-            f"{what} on {where} would be open to strangers: there are no {lacks}. {advice}; or listen on 127.0.0.1, or say that "
+            f"{what} on {where} would be open to strangers: it has no {lacks}. {advice}; or listen on 127.0.0.1, or say that "
             "it is meant (--insecure)"
         )
-    _log.warning("insecure: %s on %s: there are no %s; whoever reaches it may use it, or listen", what, where, lacks)
+    _log.warning("insecure: %s on %s has no %s; whoever reaches it may use it, or listen", what, where, lacks)

@@ -24,6 +24,7 @@ from .addresses import Address
 from .listeners import PAGES_LISTENER, has_page_key
 from .tls import ListenerTls
 
+
 class PageUsers:
     """Judges requests for pages."""
 

@@ -120,7 +120,9 @@ def delete(
 
 
 @app.command()
-def mine(topic: Topics = None, group: Groups = None, data: Data = None, bootstrap: Bootstrap = None, as_json: Json = False) -> None:
+def mine(
+    topic: Topics = None, group: Groups = None, data: Data = None, bootstrap: Bootstrap = None, as_json: Json = False
+) -> None:
     """Show who one is at the broker and what one may do there: to the cluster, topics and groups. It takes no right.
 
     Without --topic: all topics that one may see. What is hidden from one shows none, as what is not there; the cluster's are told

@@ -78,11 +78,18 @@ def test_a_client_asks_for_its_own_rights(server: str, data: Path) -> None:
     assert by_resource["topic"]["principal"] == "Owner:local"
     assert "delete" in by_resource["topic"]["operations"].split()
     found = rows("acl", "mine", *topic, "--bootstrap", server)
-    assert [(each["resource"], each["operations"]) for each in found] == [("cluster", "none"), ("topic", "none"), ("group", "none")]
+    assert [(each["resource"], each["operations"]) for each in found] == [
+        ("cluster", "none"),
+        ("topic", "none"),
+        ("group", "none"),
+    ]
     run("acl", "create", "--principal", "User:ANONYMOUS", "--operation", "read", "--topic", "mine", "--group", "mine", *owner)
     out, err = run("acl", "mine", *topic, "--bootstrap", server)
     assert "principal: User:ANONYMOUS (login: none)" in err
-    assert [line.split("\t") for line in out.splitlines()[2:]] == [["topic", "mine", "read describe"], ["group", "mine", "read describe"]]
+    assert [line.split("\t") for line in out.splitlines()[2:]] == [
+        ["topic", "mine", "read describe"],
+        ["group", "mine", "read describe"],
+    ]
     run("acl", "delete", "--every", *owner)
 
 
