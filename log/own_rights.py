@@ -69,8 +69,9 @@ def _cluster_rights(admin: Admin) -> OwnRights:
 
 def _topic_rights(admin: Admin, names: Sequence[str] | None) -> list[OwnRights]:
     wanted = None if names is None else [messages.MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-    asked = {"topics": wanted, "allow_auto_topic_creation": False, "include_topic_authorized_operations": True}
-    found = admin.request("Metadata", **asked).topics
+    found = admin.request(
+        "Metadata", topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=True
+    ).topics
     rights = [
         OwnRights("topic", each.name or "", _words(each.topic_authorized_operations) if not each.error_code else ())
         for each in found

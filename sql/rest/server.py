@@ -153,7 +153,8 @@ def run_server(
 ) -> None:
     """Serve a log until `stop` is set; print where. `runs_queries` False: workers run the queries, and are asked.
 
-    `users`, `tls` and `is_insecure` as `SqlServer` takes them. For a process of its own: its threads have the interpreter in shorter turns.
+    `users`, `tls` and `is_insecure` as `SqlServer` takes them. For a process of its own: its threads have the interpreter in
+    shorter turns.
 
     Raises:
         LogflumeError: the log cannot be opened, or the address not listened on.
