@@ -83,7 +83,7 @@ class Session:
         self._running: set[Task] = set()
         self._paused: set[TopicPartition] = set()
         self._has_changes = False
-        self._commit_due_s = monotonic_s()
+        self._commit_due_s = self._backlog_due_s = monotonic_s()
         self._uncommitted_bytes = 0
         self._purged_s = monotonic_s()
         self._purgeable: dict[TopicPartition, int] = {}
@@ -296,10 +296,14 @@ class Session:
     # -- task commit -----------------------------------------------------------------------------------------------------
 
     def _is_commit_due(self) -> bool:
-        """Return whether to commit: what comes after a pause at once, what follows it once per interval."""
+        """Return whether to commit: what comes after a pause at once, what follows it once per interval.
+
+        In a backlog commits that take long leave half of the interval to the records; who has caught up has nothing to wait for.
+        """
         if not self._has_changes:
             return False
-        return self._monotonic_s() >= self._commit_due_s or self._uncommitted_bytes >= self._options.commit_bytes
+        due_s = self._backlog_due_s if self._progress >= self._pace.records else self._commit_due_s
+        return self._monotonic_s() >= due_s or self._uncommitted_bytes >= self._options.commit_bytes
 
     def commit(self) -> None:
         """Commit all tasks with changes: results due, one log transaction, then one write batch of each task's state."""
@@ -340,7 +344,8 @@ class Session:
         repartitions = self._around.topics.repartition_topics
         self._purgeable.update({tp: offset.offset for tp, offset in offsets.items() if tp.topic in repartitions})
         ended_s, interval_s = self._monotonic_s(), self._options.commit_interval_ms / 1000
-        self._commit_due_s = max(started_s + interval_s, ended_s + interval_s / 2)
+        self._commit_due_s = started_s + interval_s
+        self._backlog_due_s = max(self._commit_due_s, ended_s + interval_s / 2)
         self._commit_times.add(ended_s - started_s)
 
     def _send_changes(self, task: Task) -> dict[str, Dirty]:
