@@ -185,7 +185,7 @@ class Sender:
     def _board(
         self, queue: PartitionQueue, requests: dict[int, list[tuple[PartitionQueue, PendingBatch]]], sizes: dict[int, int]
     ) -> int | None:
-        """Put the first batch of a queue into the request to its leader, which is returned; None if it cannot go now. Lock held."""
+        """Put the first batch of a queue into the request to its leader, and return that; None if it cannot go. Lock held."""
         batch = queue.waiting[0]
         if not self._may_send(queue, batch):
             return None

@@ -106,12 +106,13 @@ def _foreign(app: lf.App) -> Any:
 
 DSL: dict[str, Callable[[lf.App], Any]] = {
     "stateless": _stateless, "callables": _callables, "branches": _branches, "reduce": _reduce, "totals": _totals,
-    "regrouped": _regrouped, "tumbling": _windows(lf.tumbling(50, grace=20)), "hopping": _windows(lf.hopping(60, advance=20, grace=20)),
+    "regrouped": _regrouped, "passing": _passing, "groups of columns": _groups, "foreign columns": _foreign,
+    "tumbling": _windows(lf.tumbling(50, grace=20)), "hopping": _windows(lf.hopping(60, advance=20, grace=20)),
     "final": _windows(lf.tumbling(50, grace=20), "final"), "sessions of columns": _windows(lf.session(40, grace=20)),
     "sliding of columns": _windows(lf.sliding(30, grace=10)), "unlimited": _windows(lf.unlimited()), "suppressed": _suppressed,
-    "inner": _streams(""), "left": _streams("left_"), "outer": _streams("outer_"), "lookup": _lookup(""),
-    "left lookup": _lookup("left_"), "tables inner": _tables(""), "tables left": _tables("left_"),
-    "tables outer": _tables("outer_"), "passing": _passing, "groups of columns": _groups, "foreign columns": _foreign,
+    "inner": _streams(""), "left": _streams("left_"), "outer": _streams("outer_"),
+    "lookup": _lookup(""), "left lookup": _lookup("left_"),
+    "tables inner": _tables(""), "tables left": _tables("left_"), "tables outer": _tables("outer_"),
 }  # fmt: skip
 
 SOURCES = (
