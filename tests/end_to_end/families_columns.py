@@ -55,7 +55,7 @@ def _branches(app: lf.App) -> Any:
 
 
 def _reduce(app: lf.App) -> Any:
-    return _left(app).select(n=col.n).group_by_key().reduce(lambda a, b: {"n": a["n"] + b["n"]}, name="s", emit="update")
+    return _left(app).group_by_key().reduce(lambda a, b: Number(a.n + b.n), name="s", emit="update")
 
 
 def _totals(app: lf.App) -> Any:
