@@ -117,7 +117,7 @@ def _column_name(value: Any) -> str:
 def _window_type(value: Any) -> str:
     kind = _upper(value)
     if kind not in ("TUMBLING", "HOPPING", "SESSION", "CALENDAR"):
-        raise ValueError(f"Unknown window type: '{kind}'. Expected TUMBLING, HOPPING, SESSION or CALENDAR")
+        raise ValueError(f"Unknown window type: '{value}'. Expected TUMBLING, HOPPING, SESSION or CALENDAR")
     return kind
 
 
@@ -314,7 +314,8 @@ def registered(spec: FormatSpec, side: Side, topic: str, options: Options, conte
     given = next((name for name in side.full_names if name in options), None)
     for name, setting, shown in ((given, "full_name", "fullSchemaName"), (side.nullables, "nullables", "nullableRepresentation")):
         if name is not None and name in options and setting not in format.settings:
-            raise StatementError(f"{spec.name} does not support the following configs: [{shown}]", options.span(name))
+            only = f"Property {name} can only be enabled with protobuf format: " if name == side.nullables else ""
+            raise StatementError(f"{only}{spec.name} does not support the following configs: [{shown}]", options.span(name))
     if given is not None and not options.get(given):
         raise StatementError("fullSchemaName cannot be empty. Format configuration: {fullSchemaName=}", options.span(given))
     told = [name for name in side.registration if name in options]

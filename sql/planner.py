@@ -76,6 +76,13 @@ class PlannedQuery:
 # ------------------------------------------------------------------------------------------------ CREATE STREAM / TABLE
 
 
+def _retention_refused(options: Options) -> StatementError:
+    return StatementError(
+        "Invalid config variable in the WITH clause: RETENTION_MS. Non-windowed tables do not support retention.",
+        options.span("RETENTION_MS"),
+    )
+
+
 def plan_source(s: ast.CreateSource, context: Context) -> SourceInfo:
     """Return the source that CREATE STREAM or TABLE declares.
 
@@ -94,6 +101,8 @@ def plan_source(s: ast.CreateSource, context: Context) -> SourceInfo:
     key, value, headers = _columns(s, context.catalog)
     if s.is_table and not key:
         raise StatementError("Tables require a PRIMARY KEY. Please define the PRIMARY KEY.", s.span)
+    if s.is_table and "RETENTION_MS" in options and "WINDOW_TYPE" not in options:
+        raise _retention_refused(options)
     topic = options.get("KAFKA_TOPIC")
     if topic is None:
         raise StatementError(
@@ -315,9 +324,7 @@ def plan_create_as(s: ast.CreateAs, context: Context, *, query_id: str) -> Plann
     configs = {"cleanup.policy": _cleanup_policy(bound)}
     if "RETENTION_MS" in options:
         if s.is_table and bound.window is None:
-            raise StatementError(
-                "Invalid config variable in the WITH clause: RETENTION_MS. Non-windowed tables do not support retention.", s.span
-            )
+            raise _retention_refused(options)
         configs["retention.ms"] = str(options.get("RETENTION_MS"))
     elif bound.window is not None and bound.window.retention_ms:
         configs["retention.ms"] = str(bound.window.retention_ms)
@@ -498,11 +505,13 @@ def _query_info(query_id: str, s: ast.CreateAs | ast.InsertQuery, sink: str, bou
 def plan_insert(s: ast.InsertQuery, context: Context, *, query_id: str) -> PlannedQuery:
     """Plan INSERT INTO ... SELECT."""
     if s.target not in context.catalog.sources:
-        raise StatementError(f"Unknown source: {s.target}. It does not exist.{context.catalog.hint(s.target)}", s.span)
+        raise StatementError(f"Source `{s.target}` does not exist.{context.catalog.hint(s.target)}", s.span)
     sink = context.catalog.source(s.target, s.span)
     if sink.is_table:
         raise StatementError(f"INSERT INTO can only be used to insert into a stream. {sink.name} is a table.", s.span)
-    if sink.is_read_only or sink.headers:
+    if sink.headers:
+        raise StatementError(f"Cannot insert into {sink.name} because it has header columns", s.span)
+    if sink.is_read_only:
         raise StatementError(f"Cannot insert into read-only stream: {sink.name}", s.span)
     read_options(s.properties, "I")
     bound = bind_query(s.query, context, Target(query_id, s.target, "INSERT INTO"))

@@ -16,6 +16,7 @@ from logflume.sql.options import calendar_of
 from logflume.sql.rules import column_refs
 from logflume.sql.tree import children, free_names, rewrite, walk
 from logflume.sql.types import show_type
+from logflume.sql.words import joined_names
 from logflume.streams import expr as x
 from logflume.streams.calendars import LONGEST_MS
 from logflume.streams.functions import UNITS_MS, Library
@@ -429,8 +430,9 @@ class _Shape:
             if exprs == [key.accepted[0] for key in relation.keys]:
                 return self.projected(relation)
             raise StatementError(
-                "Implicit repartitioning of windowed sources is not supported: the window is part of the key. See "
-                "https://github.com/confluentinc/ksql/issues/4385. GROUP BY makes a table without windows",
+                "Implicit repartitioning of windowed sources is not supported. See "
+                "https://github.com/confluentinc/ksql/issues/4385. The window is part of the key; GROUP BY makes a table without "
+                "windows",
                 self._span("PARTITION BY"),
             )
         bound = [binder.bind(e) for e in wanted]
@@ -496,9 +498,10 @@ class _Shape:
         if relation.is_table and self.target.needs_undo:
             without = [a.call.name for a in aggregates if not a.has_undo]
             if without:
+                names = list(dict.fromkeys(without))
+                some = f"function{'s' if len(names) > 1 else ''} {joined_names(names, 'and')}"
                 raise StatementError(
-                    f"The aggregation function(s) ({', '.join(without)}) cannot be applied to a table source, only to a stream "
-                    "source.",
+                    f"The aggregation {some} cannot be applied to a table source, only to a stream source.",
                     query.clause_span("GROUP BY"),
                 )
         compound = [c.name for c in calls if not library.aggregates[c.name].is_simple]

@@ -17,7 +17,7 @@ from logflume.log.schemas import MemoryRegistry, RegisteredSchema, register_sche
 from logflume.sql import ast
 from logflume.sql.binding.context import REGISTRY_URL, Context
 from logflume.sql.catalog import Catalog, SourceInfo
-from logflume.sql.definitions import apply_definition, new_query_id
+from logflume.sql.definitions import apply_definition, check_is_free, new_query_id
 from logflume.sql.errors import NotSupported, SqlError, StatementError, SyntaxFault
 from logflume.sql.inference import inferred
 from logflume.sql.inserts import values_records
@@ -156,10 +156,7 @@ def _add_query(run: _Run, statement: ast.CreateAs | ast.InsertQuery, planned: Pl
     if isinstance(statement, ast.CreateAs):
         existing = run.catalog.sources.get(statement.name)
         if existing is not None and not statement.or_replace:
-            raise StatementError(
-                f"Cannot add {existing.kind.lower()} '{statement.name}': A {existing.kind.lower()} with the same name "
-                "already exists"
-            )
+            check_is_free(statement.name, statement.is_table, run.catalog, statement.span)
         replaced = next((q for q, _ in run.queries if q.sink is not None and q.query.sink == statement.name), None)
         if replaced is not None:
             check_query_replacement(replaced, planned, statement.span)
