@@ -89,8 +89,8 @@ def _columns(s: ast.CreateSource, side: Side, name: str, options: Options, conte
     if type.kind is Kind.STRUCT:
         return type.fields
     raise StatementError(
-        "Schema returned from schema registry is anonymous type. To use this schema with ksqlDB, set 'WRAP_SINGLE_VALUE=false' in "
-        "the WITH clause properties.",
+        "Schema returned from schema registry is anonymous type. To use this schema with ksqlDB, set "
+        "'WRAP_SINGLE_VALUE=false' in the WITH clause properties.",
         s.span,
     )
 

@@ -22,7 +22,7 @@ from logflume.streams.calendars import LONGEST_MS
 from logflume.streams.functions import UNITS_MS, Library
 from logflume.streams.graph import CalendarWindow, Emit, SessionWindow, TimeWindow
 
-from .aggregation import BoundAggregate, aggregate_calls, bind_aggregate, has_aggregate
+from .aggregation import BoundAggregate, aggregate_calls, bind_aggregate, has_aggregate, refuse_bounds
 from .context import Context
 from .expressions import Binder, over_refused
 from .joins import bind_relation
@@ -479,6 +479,8 @@ class _Shape:
                 raise StatementError(f"Duplicate GROUP BY expression: {expression_text(given)}", given.span)
         bound_groups = [group_binder.bind(e) for e in groups]
         items = self.items(relation)
+        if query.having is not None and query.window is not None:
+            refuse_bounds(query.having, relation.scope)
         having = None if query.having is None else canonical(query.having, relation.scope, "HAVING")
         calls = aggregate_calls([*(i.expression for i in items), *([having] if having else [])], library)
         if not calls and query.is_distinct:
@@ -651,12 +653,7 @@ def _refuse_calls(e: ast.Expression, library: Library, clause: str, relation: Re
     for part in walk(e):
         if isinstance(part, ast.Name) and part.name in WINDOW_COLUMNS and relation.scope.find(part) is None:
             if clause == "GROUP BY":
-                raise StatementError(
-                    f"Window bounds column {part.name} can only be used in the SELECT clause of windowed aggregations and can "
-                    "not be "
-                    "used in the GROUP BY clause; the window is part of the group already",
-                    part.span,
-                )
+                refuse_bounds(part, relation.scope)
             raise StatementError(f"Error in {clause} expression: Unknown column {part.name}.", part.span)
         if isinstance(part, ast.Call) and part.name in library.tables:
             raise StatementError(f"Table functions cannot be used in the {clause} clause.", part.span)
