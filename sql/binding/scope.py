@@ -83,7 +83,8 @@ class Scope:
         near = near_matches(name.name, names)
         if near:
             return f"{reason} Did you mean {' or '.join(map(name_text, near))}?"
-        known = ", ".join(name_text(c.name) for c in self.columns if not c.is_pseudo)
+        of = {c: f"{c.source}." if self.is_joined and name.source is None else "" for c in self.columns}
+        known = ", ".join(of[c] + name_text(c.name) for c in self.columns if not c.is_pseudo and name.source in (None, c.source))
         if not known:
             return f"{reason} There are no columns here: write a literal, or a function of literals."
         return f"{reason} The columns are {known}."
