@@ -77,7 +77,7 @@ def _steps(path: str) -> tuple[str, ...]:
 
 
 def extract_json_field(text: str, path: str) -> str | None:
-    """What stands at `$.a.b[0]`, also written `$.a.b.0`: text as it is, anything else as JSON, null too; null where nothing is."""
+    """What stands at `$.a.b[0]` or `$.a.b.0`: text as it is, anything else as JSON, null too; null where nothing is."""
     is_json, value = _maybe(text)
     if not is_json:
         return None
