@@ -549,6 +549,8 @@ class SqlEngine:
         if wanted not in self.catalog.sources:
             self.catch_up()
         source = writable_source(wanted, self.catalog)
+        if source.headers:
+            raise StatementError(f"Cannot insert into {source.name} because it has header columns")
         check_topics(rights, writes=(source.topic,))
         return source
 
