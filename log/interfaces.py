@@ -136,6 +136,10 @@ class AssignmentStrategy:
     on_advice: Callable[[bytes], None] = take_no_advice
 
 
+NO_TIMEOUT_MS = 2**31 - 1
+"""The time-out of a transaction that only its producer, or the next of its transactional id, ends; as in KIP-939."""
+
+
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
     """A transaction that producers in several processes write to; only the one that began it ends it. Made to be sent to them.
@@ -181,8 +185,13 @@ class Producer(Protocol):
         """Wait until everything queued is acknowledged; raises the first error of a record that was not."""
         ...
 
-    def init_transactions(self) -> None:
-        """Fence older producers of this transactional id and abort what they left open."""
+    def init_transactions(self, *, transaction_timeout_ms: int | None = None) -> None:
+        """Fence older producers of this transactional id and abort what they left open.
+
+        `transaction_timeout_ms`: of transactions from now on, in place of that which the producer was made with.
+
+        Raises InvalidInput: brokers do not allow so long a transaction.
+        """
         ...
 
     def begin_transaction(self) -> None: ...

@@ -199,6 +199,7 @@ def _transaction_config(core: Core) -> TransactionConfig:
     numbers = core.config.number
     return TransactionConfig(
         max_timeout_ms=numbers("transaction.max.timeout.ms"),
+        has_unlimited=core.config.is_on("transaction.two.phase.commit.enable"),
         id_expiration_ms=numbers("transactional.id.expiration.ms"),
         expiry_check_interval_ms=numbers("transaction.remove.expired.transaction.cleanup.interval.ms"),
         max_ids=numbers("logflume.max.transactional.ids"),

@@ -23,6 +23,7 @@ from logflume.log.broker.ports import Admission, Clock, Journal, JournalRecord, 
 from logflume.log.broker.replies import Reply
 from logflume.log.broker.turns.deadline import Deadline
 from logflume.log.errors import DecodeError
+from logflume.log.interfaces import NO_TIMEOUT_MS
 from logflume.log.internal_topics import TRANSACTIONS_TOPIC
 from logflume.log.protocol.errors import ErrorCode
 
@@ -142,16 +143,24 @@ class TransactionCoordinator:
     # -- InitProducerId
 
     def init_producer(
-        self, transactional_id: str, timeout_ms: int, *, producer_id: int = NO_ID, producer_epoch: int = NO_EPOCH
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        *,
+        producer_id: int = NO_ID,
+        producer_epoch: int = NO_EPOCH,
+        may_be_unlimited: bool = False,
     ) -> Reply:
         """Give a producer its id and an epoch that fences all before it; the reply is a ProducerGrant.
 
         An open transaction is aborted first: CONCURRENT_TRANSACTIONS until that is done. With a producer id and epoch
-        (KIP-360) the caller says who it was, and is fenced if somebody else came after it.
+        (KIP-360) the caller says who it was, and is fenced if somebody else came after it. `may_be_unlimited`: it has the right
+        to NO_TIMEOUT_MS, with which only its own end, or the next producer of its id, ends a transaction (as KIP-939).
         """
         if not transactional_id or len(transactional_id) > MAX_ID_CHARS:
             return _grant(ErrorCode.INVALID_REQUEST)
-        if not 0 < timeout_ms <= self._config.max_timeout_ms:
+        is_unlimited = timeout_ms == NO_TIMEOUT_MS and may_be_unlimited and self._config.has_unlimited
+        if not is_unlimited and not 0 < timeout_ms <= self._config.max_timeout_ms:
             return _grant(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         slot = self._slots.get(transactional_id)
         if slot is None:
@@ -364,7 +373,9 @@ class TransactionCoordinator:
     # -- timeouts
 
     def _watch(self, slot: Slot) -> None:
-        """Start the timer of an ongoing transaction."""
+        """Start the timer of an ongoing transaction, if it has a limit."""
+        if slot.txn.timeout_ms == NO_TIMEOUT_MS:
+            return
         left_ms = slot.txn.start_ms + slot.txn.timeout_ms - self._clock.wall_ms()
         slot.timeout.set_after(max(left_ms, 0))
 
