@@ -8,6 +8,7 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ import httpx
 import pytest
 
 from logflume.log import InvalidInput, connect
+from logflume.log.schemas import BIGINT, STRING, Column, FormatSpec, decimal, serde
 from logflume.sql import SqlEngine
-from logflume.sql.rest import SqlServer, errors
+from logflume.sql.rest import SqlServer, app, errors
 
 SETUP = """
 CREATE STREAM s (id INT KEY, n STRING, d DECIMAL(5, 2), x DOUBLE) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');
@@ -154,6 +156,55 @@ def test_pull_queries_in_all_forms(client: httpx.Client) -> None:
     assert client.post("/query-stream", json=asked, headers={"Accept": "application/json"}).json()[1:] == [["b"]]
     refused = client.post("/query-stream", json=asked, headers={"Accept": "text/csv"})
     assert (refused.status_code, refused.json()["error_code"]) == (406, 40600)
+
+
+def test_rows_are_protobuf_messages_of_the_schema_that_their_header_has(client: httpx.Client) -> None:
+    from base64 import b64decode
+
+    columns = (Column("N", STRING), Column("D", decimal(5, 2)), Column("C", BIGINT))
+    headers = {"Accept": "application/vnd.ksql.v1+protobuf"}
+    for more in ("", " EMIT CHANGES LIMIT 1"):
+        asked = {"sql": f"SELECT n, d, CAST(null AS BIGINT) AS c FROM s WHERE id = 2{more};"}
+        answer = client.post("/query-stream", json=asked, headers=headers)
+        assert answer.headers["content-type"] == headers["Accept"]
+        header, row, end = answer.json()
+        assert "optional string N = 1;" in header["header"]["protoSchema"]
+        read = serde(FormatSpec("PROTOBUF_NOSR", nullables="OPTIONAL"), columns).decode(b64decode(row["row"]["protobufBytes"]))
+        assert read == ("b", Decimal("2.25"), None)
+        assert set(end) == {"finalMessage"}
+
+
+def test_rows_that_protobuf_cannot_hold_are_refused_and_not_followed(client: httpx.Client, server: SqlServer) -> None:
+    asked = {"sql": "SELECT ARRAY[ARRAY[n]] AS a FROM s EMIT CHANGES;"}
+    answer = client.post("/query-stream", json=asked, headers={"Accept": "application/vnd.ksql.v1+protobuf"})
+    assert (answer.status_code, answer.json()["error_code"]) == (406, 40600)
+    assert not server._app._queries._running
+
+
+def test_a_request_waits_for_the_command_that_it_names(
+    client: httpx.Client, server: SqlServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (made,) = ksql(client, "CREATE TYPE numbered AS INT;")
+    number = made["commandSequenceNumber"]
+    (dropped,) = ksql(client, "DROP TYPE numbered;", commandSequenceNumber=number)
+    assert dropped["commandSequenceNumber"] == number + 1
+    assert client.post("/query", json={"ksql": "SELECT id FROM s LIMIT 1;", "commandSequenceNumber": number}).status_code == 200
+    with SqlEngine(server._engine.log, tmp_path / "other", runs_queries=False) as engine, SqlServer(engine) as other:
+        monkeypatch.setattr(other._engine, "catch_up", lambda **kwargs: None)  # it follows no more, until it is asked to
+        (made,) = ksql(client, "CREATE TYPE later AS INT;")
+        monkeypatch.undo()
+        found = httpx.post(
+            f"{other.address}/ksql",
+            json={"ksql": "SHOW TYPES;", "commandSequenceNumber": made["commandSequenceNumber"]},
+            timeout=120,
+        ).json()
+        assert "LATER" in found[0]["types"]
+    ksql(client, "DROP TYPE later;")
+    monkeypatch.setattr(app, "COMMAND_WAIT_S", 0.0)
+    for path in ("/ksql", "/query"):
+        refused = client.post(path, json={"ksql": "SHOW TYPES;", "commandSequenceNumber": 1_000_000})
+        assert (refused.status_code, refused.json()["error_code"]) == (503, 50301)
+        assert "1000000" in refused.json()["message"]
 
 
 def test_numbers_that_json_has_not_are_text(client: httpx.Client, server: SqlServer) -> None:
