@@ -124,7 +124,7 @@ class FirstBytes(asyncio.Protocol):
 
 
 class _WithReasons:
-    """A writer whose status lines say their reason: HTTP may leave it out, as hypercorn does, and some clients then read nothing."""
+    """A writer whose status lines say their reason: HTTP may leave it out, as hypercorn does; some clients then read nothing."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer

@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from logflume.log import InvalidInput, connect
+from logflume.log.registry import Rights
 from logflume.log.schemas import BIGINT, STRING, Column, FormatSpec, decimal, serde
 from logflume.sql import SqlEngine
 from logflume.sql.rest import SqlServer, app, errors
@@ -314,6 +315,52 @@ def test_the_server_tells_about_itself(client: httpx.Client) -> None:
     assert "CTAS_T_0" in host["hostStoreLags"]["stateStoreLags"]
 
 
+def test_what_a_body_has_beside_its_text_goes_for_that_request(client: httpx.Client) -> None:
+    scan = {"ksql.query.pull.table.scan.enabled": False}
+    described = client.post("/ksql", json={"ksql": "DESCRIBE ${what};", "sessionVariables": {"what": "S"}}).json()
+    assert described[0]["sourceDescription"]["name"] == "S"
+    (shown,) = ksql(client, "SHOW PROPERTIES;", streamsProperties=scan)
+    assert {each["name"]: each["value"] for each in shown["properties"]}["ksql.query.pull.table.scan.enabled"] == "false"
+    assert shown["overwrittenProperties"] == list(scan)
+    asked = "SELECT n FROM ${what} EMIT CHANGES LIMIT 1;"
+    for path, text, properties in (("/query", "ksql", "streamsProperties"), ("/query-stream", "sql", "properties")):
+        refused = client.post(path, json={text: "SELECT * FROM t;", properties: scan})
+        assert (refused.status_code, refused.json()["error_code"]) == (400, 40001)
+        assert "table.scan" in refused.json()["message"]
+        answered = client.post(path, json={text: asked, "sessionVariables": {"what": "s"}})
+        assert answered.status_code == 200, answered.text
+        tokens = {properties: {"ksql.query.push.v2.continuation.tokens.enabled": True}}
+        told = client.post(path, json={text: "SELECT n FROM s EMIT CHANGES LIMIT 1;", **tokens}).text
+        token = re.findall(r'"continuationToken":"([^"]+)"', told)[0]
+        goes_on = {"requestProperties": {"request.ksql.query.push.continuation.token": token}}
+        rest = client.post(path, json={text: "SELECT n FROM s EMIT CHANGES LIMIT 1;", **goes_on}).text
+        assert '["b"]' in rest
+        assert '["a"]' not in rest
+        assert client.post(path, json={text: asked, properties: {"auto.offset.reset": ["latest"]}}).json()["error_code"] == 40000
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("/lag", {"lags": {"CTAS_T_0": 0}}),
+        ("/v1/metadata", "ksql-cluster"),
+        ("/v1/metadata/id", "ksql-cluster"),
+        ("/chc/live", {}),
+        ("/chc/ready", {}),
+        ("/status/stream/NOPE/create", "Command not found"),
+    ],
+)
+def test_other_endpoints_tell_what_they_are_for(client: httpx.Client, path: str, found: Any) -> None:
+    while (answer := client.get(path).json()) == {"lags": {"CTAS_T_0": None}}:  # not known before the first fetch
+        continue
+    assert answer == found if isinstance(found, dict) else found in json.dumps(answer)
+
+
+def test_what_other_servers_of_ksqldb_tell_is_taken(client: httpx.Client) -> None:
+    for path in ("/lag", "/heartbeat"):
+        assert client.post(path, json={"hostInfo": {"host": "h", "port": 1}, "timestamp": 1}).json() == {"isOk": True}
+
+
 def test_http_2_is_spoken_too(server: SqlServer) -> None:
     with httpx.Client(base_url=server.address, http1=False, http2=True, timeout=120) as client:
         answer = client.post("/query-stream", json={"sql": "SELECT n FROM s WHERE id = 1;"})
@@ -330,6 +377,15 @@ def test_pages_of_other_sites_and_other_names_are_refused(client: httpx.Client) 
 def test_only_this_machine_is_served_without_users(server: SqlServer) -> None:
     with pytest.raises(InvalidInput, match="loopback"):
         SqlServer(server._engine, host="0.0.0.0")
+
+
+def test_passwords_do_not_go_to_other_machines_in_the_clear(server: SqlServer) -> None:
+    class Nobody:
+        async def rights(self, authorization: bytes | None) -> Rights:
+            raise AssertionError("nothing is served")
+
+    with pytest.raises(InvalidInput, match=r"no TLS.*`logflume cert issue NAME --host HOST`.*--insecure"):
+        SqlServer(server._engine, host="0.0.0.0", users=Nobody())
 
 
 def test_a_table_is_followed_over_a_websocket(server: SqlServer) -> None:
