@@ -685,6 +685,13 @@ class SqlEngine:
         is_as_checked = compiled is not None and offset == expected
         self.catch_up(needed=offset, compiled={command.query_id: compiled} if is_as_checked else {})
 
+    def last_command(self, *, at_least: int = -1) -> int:
+        """Return the offset of the last command that is applied; before, read what is new unless it is `at_least` that."""
+        with self._lock:
+            if self._commands.next_offset <= at_least:
+                self.catch_up()
+            return self._commands.next_offset - 1
+
     def catch_up(self, *, needed: int | None = None, compiled: Mapping[str | None, Plan | None] = MappingProxyType({})) -> None:
         """Apply the commands that are new in the topic, then start and stop queries to fit.
 
