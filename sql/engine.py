@@ -50,8 +50,9 @@ from .first_read import wait_until_read
 from .format import statement_text
 from .inference import inferred
 from .inserts import PendingWrites, RecordWriter, values_records, writable_source
-from .listing import describe, explain, show
+from .listing import describe, explain, picture, show
 from .parser import parse_statement
+from .plan import QueryPlan
 from .planner import PlannedQuery, plan_push, register_schemas
 from .printing import find_topic, start_print
 from .properties import PUSH_TOKEN, PUSH_TOKENS
@@ -329,7 +330,7 @@ class SqlEngine:
             case ast.Describe():
                 return list(describe(statement, context, self.status()))
             case ast.Explain():
-                return [explain(statement, context, {q: known.planned.plan for q, known in self._applied.queries.items()})]
+                return [explain(statement, context, self._plans())]
             case ast.AlterSource() | ast.CreateType() | ast.DropType() | ast.AlterSystem():
                 return [self._define(statement, context)]
         return [session_statement(statement, user)]
@@ -416,6 +417,22 @@ class SqlEngine:
         queries = list(self.catalog.queries)
         s = replace(s, query_id=next((q for q in queries if q.upper() == (s.query_id or "").upper()), s.query_id))
         return analyzed(s, queries, lambda: self.status().get(s.query_id or ""), wait=time.sleep, monotonic_s=time.monotonic)
+
+    def _plans(self) -> dict[str, QueryPlan]:
+        return {query_id: known.planned.plan for query_id, known in self._applied.queries.items()}
+
+    def picture(self, text: str, *, session: Session) -> str:
+        """Draw the topology of a query, or of what EXPLAIN is asked about, as SVG. Raises StatementError as EXPLAIN does."""
+        source = next(split_script(text), StatementText("", 1, 1, True))
+        statement = parse_statement(source, variables=session.variables)
+        asked = statement if isinstance(statement, ast.Explain) else ast.Explain(statement)
+        try:
+            with self._lock:
+                self.catch_up()
+                return picture(asked, self._context({**self.catalog.properties, **session.properties}, asked), self._plans())
+        except StatementError as e:
+            e.locate(source.text, first_line=source.line, first_column=source.column)
+            raise
 
     def _push(self, query: ast.Query, context: Context) -> Result:
         plan = plan_push(query, context, query_id="PUSH")
@@ -535,6 +552,8 @@ class SqlEngine:
         if wanted not in self.catalog.sources:
             self.catch_up()
         source = writable_source(wanted, self.catalog)
+        if source.headers:
+            raise StatementError(f"Cannot insert into {source.name} because it has header columns")
         check_topics(rights, writes=(source.topic,))
         return source
 
@@ -668,6 +687,13 @@ class SqlEngine:
         offset = self._commands.append(replace(command, expected=expected))
         is_as_checked = compiled is not None and offset == expected
         self.catch_up(needed=offset, compiled={command.query_id: compiled} if is_as_checked else {})
+
+    def last_command(self, *, at_least: int = -1) -> int:
+        """Return the offset of the last command that is applied; before, read what is new unless it is `at_least` that."""
+        with self._lock:
+            if self._commands.next_offset <= at_least:
+                self.catch_up()
+            return self._commands.next_offset - 1
 
     def catch_up(self, *, needed: int | None = None, compiled: Mapping[str | None, Plan | None] = MappingProxyType({})) -> None:
         """Apply the commands that are new in the topic, then start and stop queries to fit.
