@@ -111,8 +111,9 @@ class SqlClient:
             return [session_statement(statement, user)]
         if isinstance(statement, ast.QueryStatement | ast.Print):
             return [self._query(statement, text, settings, user)]
-        asked = {"ksql": text, "streamsProperties": settings, "sessionVariables": user.variables}
-        asked |= {"waitsUntilRead": True} if user.on_read is not None else {}
+        asked: dict[str, Any] = {"ksql": text, "streamsProperties": settings, "sessionVariables": user.variables}
+        if user.on_read is not None:
+            asked["waitsUntilRead"] = True
         found: list[Result] = [result for entity in self.request("POST", "/ksql", asked) for result in results_of(entity)]
         if isinstance(statement, ast.InsertValues):  # of which a server says nothing
             found.append(inserted(len(statement.rows)))

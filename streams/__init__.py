@@ -38,7 +38,6 @@ if TYPE_CHECKING:
         session,
         sliding,
         sum,
-        table,
         top_n,
         tumbling,
         unlimited,
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
         window_end,
         window_start,
     )
+    from .dsl.fields import table  # beside `dsl`'s names is a module of this one
     from .graph import Topology
     from .planner import plan
     from .processors import Context, Processor, Record, Time
