@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from .records import Chunk, Headers, TopicPartition
+
+if TYPE_CHECKING:
+    from .client import Security
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,6 +380,11 @@ class Log(Protocol):
     @property
     def where(self) -> str:
         """The data directory or bootstrap address it was opened with."""
+        ...
+
+    @property
+    def security(self) -> Security | None:
+        """How it logs in; None: the data is opened in this process, or reached by the Unix socket of its owner."""
         ...
 
     def producer(

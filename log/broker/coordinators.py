@@ -52,7 +52,7 @@ class Coordinators:
             offload=core.offload,
         )
         self.groups.load()
-        core.topic_listeners.append(self.groups.on_topics_deleted)
+        core.topic_listeners.append(self.groups.removal.drop_topics)
         self._partitions.marker_listeners.append(self._on_marker)
         self.transactions = TransactionCoordinator(
             _transaction_config(core),
