@@ -149,9 +149,15 @@ class Sender:
         self.drain()
 
     def _collect(self, now_s: float) -> tuple[dict[int, list[tuple[PartitionQueue, PendingBatch]]], float | None]:
-        """Take the batches to send now, by broker, and how long to wait for the next that will be ready. Lock held."""
+        """Take the batches to send now, by broker, and how long to wait for the next that will be ready. Lock held.
+
+        A batch whose linger is over takes along those that linger for the same broker: one request, not one per partition. One
+        that is full does not, for the others would stay small.
+        """
         requests: dict[int, list[tuple[PartitionQueue, PendingBatch]]] = {}
         sizes: dict[int, int] = {}
+        lingering: list[PartitionQueue] = []
+        leaving: set[int] = set()
         wait_s: float | None = None
         for queue in self._accumulator.queues.values():
             if not queue.waiting:
@@ -159,27 +165,43 @@ class Sender:
             due_s = self._due_in(queue, now_s)
             if due_s > 0:
                 wait_s = due_s if wait_s is None else min(wait_s, due_s)
+                if queue.not_before_s <= now_s:
+                    lingering.append(queue)
                 continue
             batch = queue.waiting[0]
-            if not self._may_send(queue, batch):
-                continue
-            if now_s - batch.created_s > DELIVERY_TIMEOUT_S:
+            if self._may_send(queue, batch) and now_s - batch.created_s > DELIVERY_TIMEOUT_S:
                 self._give_up(queue, batch, TransportError(f"not acknowledged within {DELIVERY_TIMEOUT_S:g} s"))
                 wait_s = 0.0
                 continue
-            node = self._cluster.leader_now(queue.partition)
-            if node < 0:
-                self._look_for(queue.partition.topic)
-                continue
-            if not self._identity.has_partition(queue.partition):
-                self._start_once(self._add_partitions())
-                continue
-            is_full = node in requests and sizes[node] + batch.size_bytes > REQUEST_MAX_BYTES
-            if is_full or self._in_flight.get(node, 0) >= MAX_IN_FLIGHT:
-                continue
-            sizes[node] = sizes.get(node, 0) + batch.size_bytes
-            requests.setdefault(node, []).append((queue, self._take(queue)))
+            has_lingered = not batch.is_closed
+            node = self._board(queue, requests, sizes)
+            if node is not None and has_lingered:
+                leaving.add(node)
+        for queue in lingering if leaving else ():
+            if self._cluster.leader_now(queue.partition) in leaving:
+                self._board(queue, requests, sizes)
         return requests, wait_s
+
+    def _board(
+        self, queue: PartitionQueue, requests: dict[int, list[tuple[PartitionQueue, PendingBatch]]], sizes: dict[int, int]
+    ) -> int | None:
+        """Put the first batch of a queue into the request to its leader, and return that; None if it cannot go. Lock held."""
+        batch = queue.waiting[0]
+        if not self._may_send(queue, batch):
+            return None
+        node = self._cluster.leader_now(queue.partition)
+        if node < 0:
+            self._look_for(queue.partition.topic)
+            return None
+        if not self._identity.has_partition(queue.partition):
+            self._start_once(self._add_partitions())
+            return None
+        is_full = node in requests and sizes[node] + batch.size_bytes > REQUEST_MAX_BYTES
+        if is_full or self._in_flight.get(node, 0) >= MAX_IN_FLIGHT:
+            return None
+        sizes[node] = sizes.get(node, 0) + batch.size_bytes
+        requests.setdefault(node, []).append((queue, self._take(queue)))
+        return node
 
     def _due_in(self, queue: PartitionQueue, now_s: float) -> float:
         """Seconds until the first batch of the queue may go: backoff first, else what is left of its linger."""
