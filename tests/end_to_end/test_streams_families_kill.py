@@ -37,7 +37,7 @@ from tests.streams.test_operators_engine import THROUGH_TOPICS, TOPICS
 
 KILLS = int(os.environ.get("LOGFLUME_KILLS", "3"))
 RECORDS = int(os.environ.get("LOGFLUME_RECORDS", "0"))
-PLAIN_RECORDS = {"objects": 1_500, "columns": 6_000, "sql": 6_000}
+PLAIN_RECORDS = {"objects": 1_500, "columns": 3_000, "sql": 3_000}
 """So many that the first kills come before the end."""
 PARTITIONS = 3
 LAST_COUNTS = (*THROUGH_TOPICS, *TOPICS_BETWEEN)
