@@ -153,8 +153,10 @@ SQL = {
     "sql tables": ("TABLE", "SELECT L.K, L.N AS A, R.N AS B FROM LEFT_ROWS L JOIN RIGHT_ROWS R ON L.K = R.K"),
     "sql groups": ("TABLE", "SELECT N, COUNT(*) AS C, SUM(N) AS S FROM LEFT_ROWS GROUP BY N"),
 }  # fmt: skip
-TOPICS_BETWEEN = ("regrouped", "groups of columns", "foreign columns", "sql regrouped", "sql groups")
+TOPICS_BETWEEN = ("regrouped", "groups of columns", "foreign columns")
 """As `THROUGH_TOPICS` of the others."""
+COMPACTED = tuple(name for name, (kind, _) in SQL.items() if kind == "TABLE")
+"""Those whose results go to topics that keep the last value of each key."""
 
 
 def sql_plan(application: str, name: str, output: str) -> Plan:

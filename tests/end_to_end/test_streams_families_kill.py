@@ -2,7 +2,7 @@
 
 The uninterrupted run is without kernels. Those that are killed have them from the first record on; every second one that comes
 back has none, so that each takes over what the other left. The input is there from the beginning, so that its order is one.
-LOGFLUME_KILLS=N makes N kills instead of 3, LOGFLUME_RECORDS=N that many records.
+LOGFLUME_KILLS=N makes N kills instead of 3, LOGFLUME_RECORDS=N that many records, and all groups by one and three instances.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from logflume.streams.operators.stream_join import store_names
 from logflume.streams.seams import Plan, SubTopology
 from logflume.streams.state import TaskState
 from tests.end_to_end.families_app import GROUPS, plan_of, slug
-from tests.end_to_end.families_columns import TOPICS_BETWEEN
+from tests.end_to_end.families_columns import COMPACTED, TOPICS_BETWEEN
 from tests.end_to_end.test_streams_kill import Broker, read, wait_for
 from tests.streams.running import send_json
 from tests.streams.test_operators_engine import THROUGH_TOPICS, TOPICS
@@ -40,7 +40,9 @@ RECORDS = int(os.environ.get("LOGFLUME_RECORDS", "0"))
 PLAIN_RECORDS = {"objects": 1_500, "columns": 3_000, "sql": 3_000}
 """So many that the first kills come before the end."""
 PARTITIONS = 3
-LAST_COUNTS = (*THROUGH_TOPICS, *TOPICS_BETWEEN)
+SHORT_RUNS = (("objects", 1), ("objects", 3), ("columns", 1), ("sql", 3))
+RUNS = [(group, count) for group in GROUPS for count in (1, 3)] if RECORDS else SHORT_RUNS
+LAST_COUNTS = (*THROUGH_TOPICS, *TOPICS_BETWEEN, *COMPACTED)
 
 
 @pytest.fixture
@@ -138,7 +140,7 @@ def lacking(log: Log, plan: Plan, known: set[str]) -> list[str]:
 
 
 def outputs(log: Log, prefix: str, name: str) -> dict[Any, Any]:
-    """Return the committed results by key; where changes of several keys meet on their way, the last one of each."""
+    """Return the committed results by key; of each the last where changes of several keys meet, or the topic is compacted."""
     found: dict[Any, Any] = {}
     for record in read(log, f"{prefix}-{slug(name)}-out"):
         found.setdefault(record.key, []).append((record.value, record.timestamp_ms))
@@ -197,8 +199,7 @@ def rows_of(rows: Rows) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300 + RECORDS // 100)
-@pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize(("group", "count"), RUNS)
 def test_kills_change_no_output_and_no_store(tmp_path: Path, broker: Broker, group: str, count: int) -> None:
     numbers = random.Random(count)
     with connect(broker.address) as log:
