@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from logflume.log.errors import InvalidInput, LogflumeError, TransportError, UnknownName
 from logflume.log.protocol import ErrorCode, KafkaError, messages
@@ -24,6 +24,9 @@ from .errors import RecordsRefused, unforeseen
 from .identity import Identity
 from .retry import backoff_s
 from .transport import Channel
+
+if TYPE_CHECKING:
+    _Answer = messages.ProduceResponse.PartitionProduceResponse
 
 MAX_IN_FLIGHT = 5
 REQUEST_MAX_BYTES = 4 * 1024 * 1024
@@ -246,10 +249,10 @@ class Sender:
             self._in_flight[node] -= 1
         self.drain()
 
-    def _request(self, batches: list[tuple[PartitionQueue, PendingBatch]]) -> Any:
+    def _request(self, batches: list[tuple[PartitionQueue, PendingBatch]]) -> messages.ProduceRequest:
         topic_class = messages.ProduceRequest.TopicProduceData
         partition_class = messages.ProduceRequest.PartitionProduceData
-        topics: dict[str, list[Any]] = {}
+        topics: dict[str, list[messages.ProduceRequest.PartitionProduceData]] = {}
         is_transactional = self._identity.transactional_id is not None
         self._identity.is_started_at_coordinator = is_transactional
         for queue, batch in batches:
@@ -277,8 +280,8 @@ class Sender:
                     self._give_up(queue, batch, error)
         self._settle()
 
-    def _answered(self, batches: list[tuple[PartitionQueue, PendingBatch]], response: Any) -> None:
-        answers: dict[tuple[str, int], Any] = {}
+    def _answered(self, batches: list[tuple[PartitionQueue, PendingBatch]], response: messages.ProduceResponse | None) -> None:
+        answers: dict[tuple[str, int], _Answer] = {}
         if response is not None:
             answers = {(t.name, p.index): p for t in response.responses for p in t.partition_responses}
         with self._accumulator.lock:
@@ -302,7 +305,7 @@ class Sender:
             queue.is_recovering = bool(queue.waiting and queue.waiting[0].sequence >= 0)
         self._settled.append((batch, (base_offset, append_time_ms)))
 
-    def _refused(self, queue: PartitionQueue, batch: PendingBatch, answer: Any) -> None:
+    def _refused(self, queue: PartitionQueue, batch: PendingBatch, answer: _Answer) -> None:
         """The broker has not appended the batch and says why. Lock held."""
         error = KafkaError(
             answer.error_code, answer.error_message, topic=queue.partition.topic, partition=queue.partition.partition
@@ -323,7 +326,7 @@ class Sender:
             queue.in_flight.remove(batch)
             self._give_up(queue, batch, _refusal(batch, error, answer) if error.error in _OF_RECORDS else error)
 
-    def _is_told_which(self, answer: Any) -> bool:
+    def _is_told_which(self, answer: _Answer) -> bool:
         """Whether the broker names the records, and the others go with the transaction, so that there is nothing to find out."""
         return bool(answer.record_errors) and self._identity.transactional_id is not None
 
@@ -450,7 +453,7 @@ class Sender:
         task.add_done_callback(self._tasks.discard)
 
 
-def _refusal(batch: PendingBatch, error: KafkaError, answer: Any) -> RecordsRefused:
+def _refusal(batch: PendingBatch, error: KafkaError, answer: _Answer) -> RecordsRefused:
     """Return the error that names the refused records of a batch: those that the broker named, else all."""
     named = [each.batch_index for each in answer.record_errors or () if 0 <= each.batch_index < batch.count]
     places = named or range(batch.count)

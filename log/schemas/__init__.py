@@ -5,8 +5,10 @@ from .classes import class_source
 from .coerce import INT_RANGES, double_from_text, from_json, java_double_text, json_value
 from .formats import (
     FORMATS,
+    ROW_FORMAT,
     CompiledSerde,
     Format,
+    SchemaKindMismatch,
     check_columns,
     check_readable,
     format_of,
@@ -17,6 +19,7 @@ from .formats import (
     part_decode,
     read_layout,
     register_schema,
+    schema_names,
     schema_type,
     serde,
     write_layout,
@@ -37,6 +40,7 @@ from .registries import (
     default_registry,
     registry_at,
 )
+from .row_format import holds, python_type
 from .serdes import FormatSpec, Row, Serde
 from .shown import SchemaReader
 from .typed_lines import SchemaWriter
@@ -87,9 +91,13 @@ __all__ = [
     "frame_schema_id",
     "json_value",
     "INT_RANGES",
+    "holds",
+    "python_type",
     "from_json",
     "MemoryRegistry",
     "AVRO_NAMESPACE",
+    "SchemaKindMismatch",
+    "schema_names",
     "schema_type",
     "registry_at",
     "register_schema",
@@ -99,6 +107,7 @@ __all__ = [
     "RegistryRefused",
     "RegisteredSchema",
     "FORMATS",
+    "ROW_FORMAT",
     "ANY",
     "BIGINT",
     "BOOLEAN",
