@@ -16,6 +16,7 @@ import typer
 
 from logflume.cli.backfill_estimate import fields_of, print_estimate
 from logflume.cli.common import Bootstrap, Data, Json, make_app, print_rows, where
+from logflume.cli.on_spark import run_on_spark
 from logflume.log import InvalidInput, ProgressLine, connect_as_owner
 
 if TYPE_CHECKING:
@@ -92,7 +93,9 @@ def backfill(
     with connect_as_owner(address) as log, opened(log, file, execute) as job:
         load_plan = job.load_plan
         if follow:
-            run_on_spark(load_plan, address, settings, checkpoint, until_end)
+            if checkpoint is None:
+                raise InvalidInput("--follow needs --checkpoint DIR, where the state is between runs")
+            run_on_spark(load_plan, address, settings, state_root=Path(checkpoint), until_end=until_end, as_json=as_json)
             return
         from logflume.streams.spark import abort_backfill, plan_backfill
 
@@ -172,30 +175,6 @@ def run(planned: BackfillPlan, engine: Where, settings: SparkSettings, stop_old:
             return run_backfill(
                 planned, SparkRunner(spark), on_stopping=stop_old, on_progress=lambda at: line.show(at.step, at.done, at.total)
             )
-    finally:
-        spark.stop()
-
-
-def run_on_spark(
-    load_plan: Callable[[], Plan], address: str, settings: SparkSettings, checkpoint: str | None, until_end: bool
-) -> None:
-    """Run on Structured Streaming until Ctrl-C, or to the end of what is there now."""
-    from logflume.streams.spark import open_session, run_continuously
-
-    if checkpoint is None:
-        raise InvalidInput("--follow needs --checkpoint DIR, where Spark keeps its place and the state between runs")
-    folder = Path(checkpoint).resolve()
-    spark = open_session("logflume follow", settings)
-    try:
-        query = run_continuously(
-            load_plan,
-            address,
-            spark,
-            checkpoint_dir=str(folder / "offsets"),
-            state_root=str(folder / "state"),
-            available_now=until_end,
-        )
-        query.awaitTermination()
     finally:
         spark.stop()
 

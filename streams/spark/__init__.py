@@ -8,10 +8,12 @@ if TYPE_CHECKING:
     from .archives import ArchiveUnreadable
     from .archiving import Meeting, archive_topic, check_archive, keep_archiving
     from .backfill import BackfillPlan, abort_backfill, plan_backfill, run_backfill
+    from .batches import BatchDone, open_batches
     from .continuous import run_continuously
     from .estimates import Estimate, HotKey, StageEstimate, estimate_backfill
     from .handover import BackfillReport
     from .local import LocalRunner
+    from .membership import RunsElsewhere
     from .ranges import OffsetRange, RangeLost
     from .runner import SparkRunner
     from .session import SparkSettings, SparkUnavailable, check_spark, cores_of, open_session, parse_conf
@@ -22,6 +24,7 @@ _HOME = {
     "AppFile": "applications",
     "ArchiveUnreadable": "archives",
     "BackfillPlan": "backfill",
+    "BatchDone": "batches",
     "BackfillReport": "handover",
     "Estimate": "estimates",
     "HotKey": "estimates",
@@ -31,6 +34,7 @@ _HOME = {
     "OffsetRange": "ranges",
     "Progress": "steps",
     "RangeLost": "ranges",
+    "RunsElsewhere": "membership",
     "SparkRunner": "runner",
     "SparkSettings": "session",
     "SparkUnavailable": "session",
@@ -42,6 +46,7 @@ _HOME = {
     "cores_of": "session",
     "estimate_backfill": "estimates",
     "keep_archiving": "archiving",
+    "open_batches": "batches",
     "open_session": "session",
     "parse_conf": "session",
     "abort_backfill": "backfill",
@@ -56,6 +61,7 @@ __all__ = [
     "ArchiveUnreadable",
     "BackfillPlan",
     "BackfillReport",
+    "BatchDone",
     "Estimate",
     "HotKey",
     "LocalRunner",
@@ -64,6 +70,7 @@ __all__ = [
     "OffsetRange",
     "Progress",
     "RangeLost",
+    "RunsElsewhere",
     "SparkRunner",
     "SparkSettings",
     "SparkUnavailable",
@@ -75,6 +82,7 @@ __all__ = [
     "cores_of",
     "estimate_backfill",
     "keep_archiving",
+    "open_batches",
     "open_session",
     "parse_conf",
     "plan_backfill",

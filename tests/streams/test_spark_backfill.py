@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from logflume.log.schemas import BIGINT, STRING, TIMESTAMP, Column, FormatSpec, 
 from logflume.streams.runtime import Engine, EngineOptions
 from logflume.streams.spark import (
     BackfillPlan,
+    BatchDone,
     LocalRunner,
     Progress,
     RangeLost,
@@ -335,17 +337,25 @@ def test_the_data_source_decodes_registered_values(log: Log, spark: Any, tmp_pat
 def test_structured_streaming_equals_live_also_after_a_restart(log: Log, spark: Any, tmp_path: Path) -> None:
     from logflume.streams.spark import run_continuously
 
-    now_ms = send_orders(log, 500, seed=8, start_ms=5_000_000)
-    checkpoint, state = str(tmp_path / "checkpoint"), str(tmp_path / "state")
-    for seed in (9, 10):
-        query = run_continuously(
-            loader("batch", "repartition"), log.where, spark, checkpoint_dir=checkpoint, state_root=state, available_now=True
-        )
-        assert query.awaitTermination(SPARK_WAIT_S)
-        now_ms = send_orders(log, 200, seed=seed, start_ms=now_ms)
+    now_ms, stopping = send_orders(log, 500, seed=8, start_ms=5_000_000), threading.Event()
+    done: list[BatchDone] = []
+
+    def on_batch(batch: BatchDone) -> None:
+        nonlocal now_ms
+        done.append(batch)
+        now_ms = send_orders(log, 100, seed=10 + len(done), start_ms=now_ms, at_once=True)
+        if len(done) == 4:
+            stopping.set()
+
+    load, state = loader("batch", "repartition"), tmp_path / "state"
+    run_continuously(load, log.where, spark, state_root=state, until_end=True, on_batch=on_batch)
+    run_live(log, "batch", "repartition", tmp_path / "batch")
+    now_ms = send_orders(log, 100, seed=9, start_ms=now_ms, at_once=True)
+    run_continuously(load, log.where, spark, state_root=state, every_s=0.1, stopping=stopping, on_batch=on_batch)
     run_live(log, "batch", "repartition", tmp_path / "batch")
     run_live(log, "live", "repartition", tmp_path / "live")
     assert final_results(log, "batch-out") == final_results(log, "live-out") != {}
+    assert [each.records for each in done] == [500 + 8, 100, 100, 100], "what came after the first and the last was taken live"
 
 
 @pytest.mark.spark
