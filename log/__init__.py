@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         local_data,
     )
     from .interfaces import (
+        NO_TIMEOUT_MS,
         Admin,
         Consumer,
         GroupDescription,
@@ -100,6 +101,7 @@ _LAZY = {
             "GroupMemberDescription",
             "GroupMetadata",
             "Log",
+            "NO_TIMEOUT_MS",
             "OffsetAndMetadata",
             "OpenTransaction",
             "Producer",
@@ -125,6 +127,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "NO_TIMEOUT_MS",
     "Admin",
     "AsyncAdmin",
     "AsyncConsumer",

@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from .records import Chunk, Headers, TopicPartition
+
+if TYPE_CHECKING:
+    from .client import Security
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,10 @@ class AssignmentStrategy:
     on_advice: Callable[[bytes], None] = take_no_advice
 
 
+NO_TIMEOUT_MS = 2**31 - 1
+"""The time-out of a transaction that only its producer, or the next of its transactional id, ends; as in KIP-939."""
+
+
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
     """A transaction that producers in several processes write to; only the one that began it ends it. Made to be sent to them.
@@ -178,8 +185,13 @@ class Producer(Protocol):
         """Wait until everything queued is acknowledged; raises the first error of a record that was not."""
         ...
 
-    def init_transactions(self) -> None:
-        """Fence older producers of this transactional id and abort what they left open."""
+    def init_transactions(self, *, transaction_timeout_ms: int | None = None) -> None:
+        """Fence older producers of this transactional id and abort what they left open.
+
+        `transaction_timeout_ms`: of transactions from now on, in place of that which the producer was made with.
+
+        Raises InvalidInput: brokers do not allow so long a transaction.
+        """
         ...
 
     def begin_transaction(self) -> None: ...
@@ -368,6 +380,11 @@ class Log(Protocol):
     @property
     def where(self) -> str:
         """The data directory or bootstrap address it was opened with."""
+        ...
+
+    @property
+    def security(self) -> Security | None:
+        """How it logs in; None: the data is opened in this process, or reached by the Unix socket of its owner."""
         ...
 
     def producer(

@@ -50,8 +50,9 @@ from .first_read import wait_until_read
 from .format import statement_text
 from .inference import inferred
 from .inserts import PendingWrites, RecordWriter, values_records, writable_source
-from .listing import describe, explain, show
+from .listing import describe, explain, picture, show
 from .parser import parse_statement
+from .plan import QueryPlan
 from .planner import PlannedQuery, plan_push, register_schemas
 from .printing import find_topic, start_print
 from .properties import PUSH_TOKEN, PUSH_TOKENS
@@ -326,7 +327,7 @@ class SqlEngine:
             case ast.Describe():
                 return list(describe(statement, context, self.status()))
             case ast.Explain():
-                return [explain(statement, context, {q: known.planned.plan for q, known in self._applied.queries.items()})]
+                return [explain(statement, context, self._plans())]
             case ast.AlterSource() | ast.CreateType() | ast.DropType() | ast.AlterSystem():
                 return [self._define(statement, context)]
         return [session_statement(statement, user)]
@@ -413,6 +414,22 @@ class SqlEngine:
         queries = list(self.catalog.queries)
         s = replace(s, query_id=next((q for q in queries if q.upper() == (s.query_id or "").upper()), s.query_id))
         return analyzed(s, queries, lambda: self.status().get(s.query_id or ""), wait=time.sleep, monotonic_s=time.monotonic)
+
+    def _plans(self) -> dict[str, QueryPlan]:
+        return {query_id: known.planned.plan for query_id, known in self._applied.queries.items()}
+
+    def picture(self, text: str, *, session: Session) -> str:
+        """Draw the topology of a query, or of what EXPLAIN is asked about, as SVG. Raises StatementError as EXPLAIN does."""
+        source = next(split_script(text), StatementText("", 1, 1, True))
+        statement = parse_statement(source, variables=session.variables)
+        asked = statement if isinstance(statement, ast.Explain) else ast.Explain(statement)
+        try:
+            with self._lock:
+                self.catch_up()
+                return picture(asked, self._context({**self.catalog.properties, **session.properties}, asked), self._plans())
+        except StatementError as e:
+            e.locate(source.text, first_line=source.line, first_column=source.column)
+            raise
 
     def _push(self, query: ast.Query, context: Context) -> Result:
         plan = plan_push(query, context, query_id="PUSH")

@@ -143,17 +143,27 @@ def _describe_function(s: ast.Describe, library: Library) -> Rows:
 
 def explain(s: ast.Explain, context: Context, plans: Mapping[str, QueryPlan]) -> Rows:
     """Answer EXPLAIN: the logical plan and the topology, as lines of text; of a query that is there (`plans`), what it runs."""
-    plan = _plan_of(s, context) if s.query_id is None else plans.get(s.query_id)
-    if plan is None:
-        near = near_matches(s.query_id or "", plans)
-        hint = f" Did you mean {' or '.join(near)}?" if near else " SHOW QUERIES lists what runs."
-        raise StatementError(f"Query with id:{s.query_id} does not exist.{hint}", s.span)
+    plan = _explained(s, context, plans)
     try:
         topology = str(build_topology(plan).describe()).splitlines()
     except NotSupported as e:
         topology = [f"none: {e.reason}"]
     text = ["Logical plan", *plan_text(plan.root).splitlines(), "", "Topology", *topology]
     return Rows("EXPLAIN", _columns("PLAN"), tuple((line,) for line in text))
+
+
+def picture(s: ast.Explain, context: Context, plans: Mapping[str, QueryPlan]) -> str:
+    """Draw the topology that EXPLAIN tells in words, as SVG. Raises StatementError as EXPLAIN does."""
+    return build_topology(_explained(s, context, plans)).describe().svg()
+
+
+def _explained(s: ast.Explain, context: Context, plans: Mapping[str, QueryPlan]) -> QueryPlan:
+    plan = _plan_of(s, context) if s.query_id is None else plans.get(s.query_id)
+    if plan is None:
+        near = near_matches(s.query_id or "", plans)
+        hint = f" Did you mean {' or '.join(near)}?" if near else " SHOW QUERIES lists what runs."
+        raise StatementError(f"Query with id:{s.query_id} does not exist.{hint}", s.span)
+    return plan
 
 
 def _plan_of(s: ast.Explain, context: Context) -> QueryPlan:

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 
 from logflume.log import TransportError
 from logflume.log.interfaces import Log
 
 CONNECT_TIMEOUT_S = 2.0
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether an address is this machine's alone.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0")
-    (True, True, False)
-    """
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def is_reachable(log: Log) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from logflume.log import InvalidInput, UnknownName
+from logflume.log.page_door import Asker
 from logflume.log.records import TopicPartition
 
 from .planner import plan, rewrite
@@ -62,7 +63,7 @@ class StoreQuery:
         count = 1 if is_same_everywhere else max(found.partitions for found in admin.describe_topics(topics).values())
         self._codec = EntryCodec(spec.columns, spec.classes)
         place = StorePlace(planned.application, store, topics, count, self._codec, acceptable_lag)
-        self._peers = Peers(place, admin, timeout_s=timeout_s, monotonic_s=monotonic_s, sleep=sleep)
+        self._peers = Peers(place, admin, timeout_s=timeout_s, monotonic_s=monotonic_s, sleep=sleep, asker=Asker(log.security))
         self._rows = StoreRows(kept[store], self._peers, key_format_of(nodes, kept[store]))
         self._log, self._closes_log = log, closes_log
         self._changelog = None if store in sub.table_sources else changelog_topic(planned.application, store)

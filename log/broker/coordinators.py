@@ -52,7 +52,7 @@ class Coordinators:
             offload=core.offload,
         )
         self.groups.load()
-        core.topic_listeners.append(self.groups.on_topics_deleted)
+        core.topic_listeners.append(self.groups.removal.drop_topics)
         self._partitions.marker_listeners.append(self._on_marker)
         self.transactions = TransactionCoordinator(
             _transaction_config(core),
@@ -199,6 +199,7 @@ def _transaction_config(core: Core) -> TransactionConfig:
     numbers = core.config.number
     return TransactionConfig(
         max_timeout_ms=numbers("transaction.max.timeout.ms"),
+        has_unlimited=core.config.is_on("transaction.two.phase.commit.enable"),
         id_expiration_ms=numbers("transactional.id.expiration.ms"),
         expiry_check_interval_ms=numbers("transaction.remove.expired.transaction.cleanup.interval.ms"),
         max_ids=numbers("logflume.max.transactional.ids"),

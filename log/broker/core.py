@@ -6,27 +6,23 @@ partition (long polls) is woken when it happened.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
 from logflume.log.batch import Codec
 from logflume.log.errors import LogflumeError, StorageError
-from logflume.log.internal_topics import BROKER_TOPICS
 from logflume.log.protocol import ErrorCode, KafkaError
 from logflume.log.storage import DataDir, Disk, PartitionLog
 
 from .incoming import forced_codec
 from .ports import Address, Clock, Demand, FlushCallback, Flusher, Offload, SchemaFinder, Timers, Waiter, do_at_once
 from .quotas.store import make_quotas
-from .schema_ids import VALIDATIONS, SchemaJudge, demands_of
+from .schema_ids import SchemaJudge, demands_of
 from .security.acl_store import make_acl_store
-from .security.internal_topics import partitions_beyond
 from .security.tokens import DelegationTokens
 from .security.users import Users
 from .settings.lookup import BrokerConfig
@@ -43,6 +39,7 @@ from .state.metadata import (
 )
 from .state.troubles import Troubles
 from .telemetry import ClientTelemetry, SubscriptionStore
+from .topic_rules import TopicRules
 from .turns.slices import Slices, Steps
 
 LEADER_EPOCH = 0
@@ -59,7 +56,6 @@ PARTITIONS_AT_A_TIME = 100
 """In which retention looks for what is old in one slice."""
 DISK_THREADS = 16
 
-_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _log = logging.getLogger("logflume.broker")
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -140,12 +136,10 @@ class Core:
         self.quotas = make_quotas(config, self.cluster, clock)
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.topic_listeners: list[Callable[[Collection[str]], None]] = []
+        """Called with the names of topics that were deleted."""
         self.mended_listeners: list[Callable[[PartitionLog], None]] = []
         """Told of logs that can be read again, or for the first time since the start."""
-        """Called with the names of topics that were deleted."""
-        self.busy_topics: set[str] = set()
-        """Names of topics that are being created, extended or deleted (`apis/topic_changes.py`)."""
-        self._coming_partitions = 0
+        self.topic_rules = TopicRules(self.cluster, config, self.schemas, count_partitions=lambda: len(self.partitions))
         self._is_dropping = False
         self.troubles = Troubles()
         for topic in list(self.cluster.deleting):
@@ -191,67 +185,6 @@ class Core:
     def new_topic(self, name: str, partition_count: int, configs: Mapping[str, str]) -> Topic:
         """Return a topic that was checked and is still to be made."""
         return Topic(name, self.random_bytes(16), partition_count, dict(configs))
-
-    @contextlib.contextmanager
-    def changing(self, topics: Sequence[Topic], more_partitions: int) -> Iterator[None]:
-        """Keep others from changing these topics, and count the partitions that they are about to have."""
-        names = {topic.name for topic in topics}
-        assert not names & self.busy_topics, "checked by whoever begins a change"
-        self.busy_topics |= names
-        self._coming_partitions += more_partitions
-        try:
-            yield
-        finally:
-            self.busy_topics -= names
-            self._coming_partitions -= more_partitions
-
-    def check_not_busy(self, name: str) -> None:
-        """Raise KafkaError REQUEST_TIMED_OUT, which clients retry, while the topic is being created, extended or deleted."""
-        if name in self.busy_topics:
-            raise KafkaError(
-                ErrorCode.REQUEST_TIMED_OUT, f"topic {name} is being created, extended or deleted by another request; try again"
-            )
-
-    def check_new_topic(self, name: str, partition_count: int, configs: Mapping[str, str], *, others: int = 0) -> None:
-        """Raise KafkaError if a topic like this cannot be created, beside so many partitions of others."""
-        check_topic_name(name)
-        if name in self.cluster.topics:
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        self.check_not_busy(name)
-        if name not in BROKER_TOPICS:
-            self._check_count(partition_count)
-        self._check_total(name, partition_count + others)
-        self.check_topic_configs(configs)
-
-    def check_topic_configs(self, configs: Mapping[str, str]) -> None:
-        """Raise KafkaError INVALID_CONFIG for an unknown name or a value that is not valid."""
-        for key, value in configs.items():
-            self.config.lookup_topic(key, configs).spec.check(value)
-            if key in VALIDATIONS and value == "true" and not self.schemas.has_registry:
-                raise KafkaError(
-                    ErrorCode.INVALID_CONFIG,
-                    f"{key}=true needs confluent.schema.registry.url, a setting of the broker",
-                )
-
-    def check_more_partitions(self, topic: Topic, total: int, *, others: int = 0) -> None:
-        """Raise KafkaError if a topic cannot have so many, beside so many new ones of others."""
-        self.check_not_busy(topic.name)
-        if total <= topic.partition_count:
-            raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS,
-                f"The topic {topic.name} currently has {topic.partition_count} partition(s); {total} would not be an increase.",
-            )
-        self._check_count(total)
-        self._check_total(topic.name, total - topic.partition_count + others)
-
-    def check_request_size(self, topics: int) -> None:
-        """Raise KafkaError POLICY_VIOLATION if a request names more topics than one may."""
-        most = self.config.number("logflume.request.max.topics")
-        if topics > most:
-            raise KafkaError(
-                ErrorCode.POLICY_VIOLATION,
-                f"one request names {topics} topics; expected at most {most} (logflume.request.max.topics)",
-            )
 
     def set_topic_configs(self, topic: Topic, configs: Mapping[str, str]) -> Steps:
         """Replace a topic's own configs, which were checked, durably; they apply at once. Raises StorageError, as those below."""
@@ -356,26 +289,6 @@ class Core:
         """Checkpoint and close every log, so that the next start scans nothing."""
         self.for_logs(_close, [partition.log for partition in self.partitions.values()])
         self.partitions.clear()
-
-    def _check_count(self, count: int) -> None:
-        most = self.config.number("logflume.topic.max.partitions")
-        if not 1 <= count <= most:
-            raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS,
-                f"expected 1 to {most} partitions (logflume.topic.max.partitions), found {count}; choose fewer or more",
-            )
-
-    def _check_total(self, name: str, more: int) -> None:
-        most = self.config.number("logflume.max.partitions")
-        there = len(self.partitions) + self._coming_partitions
-        beyond = partitions_beyond(name)
-        if beyond is not None and there + more > most + beyond:
-            raise KafkaError(
-                ErrorCode.POLICY_VIOLATION,
-                f"{there} partitions and {more} more would be over logflume.max.partitions, {most}"
-                f"{f' and {beyond} for topics like {name}' if beyond else ''}; "
-                "delete topics, choose fewer partitions or raise the setting",
-            )
 
     def opener(self, topic: Topic, *, is_new: bool) -> Callable[[int], PartitionLog]:
         """Return what opens a partition of a topic, in any thread."""
@@ -517,12 +430,3 @@ def _close(log: PartitionLog) -> None:
         log.close()
     except LogflumeError as error:
         _log.error("cannot close %s-%d: %s", log.topic, log.partition, error)
-
-
-def check_topic_name(name: str) -> None:
-    """Raise KafkaError INVALID_TOPIC_EXCEPTION unless the name is legal: letters, digits, '.', '_' and '-', up to 249."""
-    if name in (".", "..") or not _NAME.fullmatch(name):
-        raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"invalid topic name {name[:300]!r}: expected 1 to 249 ASCII letters, digits, '.', '_' and '-', and not '.' or '..'",
-        )

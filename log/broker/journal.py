@@ -155,7 +155,7 @@ class DataPartitions:
         reply = Reply()
         found = self._core.partition(topic, partition)
         if found is None:
-            is_coming = topic in self._core.busy_topics
+            is_coming = topic in self._core.topic_rules.busy
             reply.set(int(ErrorCode.KAFKA_STORAGE_ERROR if is_coming else self._core.missing(topic, partition)))
             return reply
         state = found.log.producer(producer_id)

@@ -96,11 +96,15 @@ class Identity:
             )
         return self.fence
 
-    async def renew(self) -> None:
-        """Get a new producer id (or, with a transactional id, a new epoch that fences older producers)."""
+    async def renew(self, *, transaction_timeout_ms: int | None = None) -> None:
+        """Get a new producer id (or, with a transactional id, a new epoch that fences older producers).
+
+        `transaction_timeout_ms`: of its transactions from now on, if the brokers allow it; None: as before.
+        """
+        timeout_ms = transaction_timeout_ms or self._transaction_timeout_ms
         request = messages.InitProducerIdRequest(
             transactional_id=self.transactional_id,
-            transaction_timeout_ms=self._transaction_timeout_ms,
+            transaction_timeout_ms=timeout_ms,
             producer_id=self.producer_id if self.transactional_id is not None else -1,
             producer_epoch=self.producer_epoch if self.transactional_id is not None else -1,
         )
@@ -112,6 +116,7 @@ class Identity:
             features = await self._channel.features(node=node)
             self.has_transaction_v2 = features.get(TRANSACTION_V2, 0) >= 2
         self.producer_id, self.producer_epoch, self.is_stale = response.producer_id, response.producer_epoch, False
+        self._transaction_timeout_ms = timeout_ms
         self._forget_transaction()
 
     async def add_partitions(self, partitions: Iterable[TopicPartition]) -> None:
@@ -210,7 +215,7 @@ class Identity:
             response = await self._channel.request(request, node=node)
             number = error_of(response)
             if number:
-                raise self._classified(KafkaError(number))
+                raise self._classified(KafkaError(number), request)
             return response
 
         def forget(error: LogflumeError) -> None:
@@ -219,7 +224,7 @@ class Identity:
 
         return await with_retries(attempt, timeout_s=TIMEOUT_S, on_failure=forget)
 
-    def _classified(self, error: KafkaError) -> LogflumeError:
+    def _classified(self, error: KafkaError, request: Any) -> LogflumeError:
         if error.error in _FENCED:
             return self.fenced(error)
         if error.error in _STALE_MEMBER:
@@ -231,6 +236,6 @@ class Identity:
             return TransactionMustAbort(f"the transaction must be aborted: {error}")
         if error.error is ErrorCode.INVALID_TRANSACTION_TIMEOUT:
             return InvalidInput(
-                f"transaction_timeout_ms={self._transaction_timeout_ms} is more than the broker's transaction.max.timeout.ms"
+                f"transaction_timeout_ms={request.transaction_timeout_ms} is more than the broker's transaction.max.timeout.ms"
             )
         return error

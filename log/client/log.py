@@ -53,6 +53,14 @@ class Log:
         """The data directory or bootstrap address it was opened with."""
         return self._where
 
+    @property
+    def security(self) -> Security | None:
+        """How it logs in; None: the data is opened in this process, or reached by the Unix socket of its owner."""
+        transport = self._transport
+        if not isinstance(transport, WireTransport) or (transport.bootstrap[0].path and not transport.security.has_sasl):
+            return None
+        return transport.security
+
     def producer(
         self,
         *,

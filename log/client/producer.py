@@ -222,13 +222,18 @@ class Producer:
 
     # transactions
 
-    def init_transactions(self) -> None:
-        """Fence older producers of this transactional id and abort what they left open."""
+    def init_transactions(self, *, transaction_timeout_ms: int | None = None) -> None:
+        """Fence older producers of this transactional id and abort what they left open.
+
+        `transaction_timeout_ms`: of transactions from now on, in place of that which the producer was made with.
+
+        Raises InvalidInput: brokers do not allow so long a transaction; nothing has changed.
+        """
         self._check_usable()
         self._need_transactional_id()
         if self._txn in (_Txn.OPEN, _Txn.FAILED):
             raise InvalidInput(f"init_transactions: {self._txn.value}; commit or abort it first")
-        self._run(self._identity.renew())
+        self._run(self._identity.renew(transaction_timeout_ms=transaction_timeout_ms))
         self._loop.run(self._reset())
         self._enter(_Txn.IDLE)
 

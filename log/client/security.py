@@ -137,6 +137,11 @@ class Security:
             crl_pem=Path(crl_path).read_bytes() if crl_path else b"",
         )
 
+    def certificate_subject(self) -> str:
+        """Return whom the client's certificate is of, as RFC 2253 writes it; "" without one. Raises InvalidInput."""
+        material = self._key_material() if self.has_tls else None
+        return "" if material is None else material.certificate.subject
+
     def _key_material(self) -> KeyMaterial | None:
         from logflume.log.security import load_key_material
 

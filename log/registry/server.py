@@ -18,6 +18,7 @@ import uvicorn
 
 from logflume.log.client import connect
 from logflume.log.errors import InvalidInput, LogflumeError
+from logflume.log.loopback import TLS_ADVICE, refuse_exposed
 
 from .app import RegistryApp
 from .schemas import DEFAULT_LIMITS, Limits
@@ -71,14 +72,25 @@ class RegistryServer:
         max_body_bytes: int = MAX_BODY_BYTES,
         users: Users | None = None,
         tls: Tls | None = None,
+        is_insecure: bool = False,
     ) -> None:
         """`where`: as for `connect`. `advertise`: `http://host:port` under which the other instances reach this one.
 
         `users`: who may do what; None: everybody everything. `tls`: HTTPS alone is spoken.
+        `is_insecure`: others may reach it without one of the two, which is said aloud.
 
         Raises:
             InvalidInput: the address cannot be listened on, or the certificate cannot be read; says why.
         """
+        advice = TLS_ADVICE if users is not None else f"--users FILE names who may do what; {TLS_ADVICE}"
+        refuse_exposed(
+            "the schema registry",
+            host,
+            has_users=users is not None,
+            has_tls=tls is not None,
+            advice=advice,
+            is_insecure=is_insecure,
+        )
         if tls is not None:
             tls.check()
         self._where = where

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import os
 import tempfile
 from typing import NamedTuple
 
 from logflume.log.errors import InvalidInput
+from logflume.log.loopback import is_loopback
 
 UNIX_PREFIX = "unix:"
 MAX_UNIX_PATH_BYTES = 107
@@ -28,12 +28,7 @@ class Address(NamedTuple):
     @property
     def is_loopback(self) -> bool:
         """Whether nobody on another machine reaches it."""
-        if self.unix_path is not None or self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return self.unix_path is not None or is_loopback(self.host)
 
     def __str__(self) -> str:
         if self.unix_path is not None:

@@ -12,7 +12,6 @@ import contextlib
 import logging
 import socket
 import struct
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter
@@ -27,17 +26,12 @@ from logflume.log.errors import DecodeError, LogflumeError
 from logflume.log.protocol import ErrorCode, KafkaError, codec, frames, messages
 
 from .budget import MemoryBudget
+from .inbox import INITIAL_BUFFER_BYTES, Inbox
 from .metering import handle_metered
 from .outbox import Outbox, Slot
 from .tls import TlsSocket
 from .traffic import Traffic
 
-INITIAL_BUFFER_BYTES = 16 * 1024
-KEPT_BUFFER_BYTES = 4 * 1024 * 1024
-"""A receive buffer that grew beyond this for one request is given back after it."""
-ROOM_FOR_FRAMES = 4
-"""A buffer holds so many frames of the size that was last too big for it, so that few are moved, up to ROOM_BYTES."""
-ROOM_BYTES = 1024 * 1024
 RECEIVES_PER_TURN, TLS_RECEIVES_PER_TURN = 4, 32
 """TLS gives at most one record of 16 KiB at a time."""
 MAX_LOGIN_FRAME_BYTES = 64 * 1024
@@ -58,9 +52,9 @@ _log = logging.getLogger("logflume.server")
 class Connection:
     """A connection on the loop's thread.
 
-    Invariants: responses leave in the order of their requests; bytes _start.._end of the buffer are received and not handled;
-    the socket is registered for writing exactly while the outbox is blocked; nothing is read or handled while too many requests
-    wait for their answers, too much is unsent, or the next request has no room in the budget.
+    Invariants: responses leave in the order of their requests; the socket is registered for writing exactly while the outbox is
+    blocked; nothing is read or handled while too many requests wait for their answers, too much is unsent, or the next request
+    has no room in the budget.
     """
 
     def __init__(
@@ -91,12 +85,7 @@ class Connection:
         self._principal, self._port, self._login = principal, port, login
         self._tls = sock if isinstance(sock, TlsSocket) else None
         self._fd = sock.fileno()
-        self._buffer = bytearray(INITIAL_BUFFER_BYTES)
-        self._view = memoryview(self._buffer)
-        self._start = self._end = 0
-        self._queue: deque[Slot] = deque()
-        self._queued_bytes = 0
-        self._outbox = Outbox(sock)
+        self._inbox, self._outbox = Inbox(), Outbox(sock)
         self._is_closed = self._is_reading = self._is_writing = self._is_flush_due = self._is_draining = False
         self._is_starved = self._is_paused = self._is_held = False
         """`_is_paused`: it has had its time in this turn of the loop, and goes on in the next; the selector is not told.
@@ -108,7 +97,7 @@ class Connection:
     @property
     def is_idle(self) -> bool:
         """Nothing is waiting for an answer or to be sent."""
-        return not self._queue and not self._outbox
+        return not self._outbox.waiting and not self._outbox
 
     @property
     def is_waiting_for_login(self) -> bool:
@@ -145,7 +134,7 @@ class Connection:
         self._is_closed = True
         if self._unmute_handle is not None:
             self._unmute_handle.cancel()
-        self._queue.clear()
+        self._outbox.forget_waiting()
         self._budget.forget(self)
         self._sock.close()
         self._handlers.connection_closed(self.connection_id)
@@ -169,7 +158,7 @@ class Connection:
         if self._is_paused:
             return
         for _ in range(RECEIVES_PER_TURN if self._tls is None else TLS_RECEIVES_PER_TURN):
-            room = self._view[self._end :]
+            room = self._inbox.room
             try:
                 received = self._sock.recv_into(room)
             except (BlockingIOError, InterruptedError):
@@ -180,7 +169,7 @@ class Connection:
             if received == 0:
                 self.close("the client closed it")
                 return
-            self._end += received
+            self._inbox.took(received)
             self._traffic.received_bytes += received
             try:
                 self._handle_frames()
@@ -194,7 +183,7 @@ class Connection:
             if self._tls is not None and self._tls.has_received:
                 self._loop.call_soon(self._read_on)
         self.active_s = self._loop.time()
-        if self._end == self._start:
+        if not self._inbox:
             self.frame_began_s = None
         elif self.frame_began_s is None:
             self.frame_began_s = self.active_s
@@ -215,75 +204,48 @@ class Connection:
 
     def _handle_frames(self) -> None:
         """Handle the complete frames in the buffer; make room for the next one. Raises DecodeError."""
-        view, (least, limit) = self._view, self._frame_limits()
+        inbox, (least, most) = self._inbox, self._frame_limits()
         until_s = perf_counter() + TURN_S
-        while self._end - self._start >= 4 and not self._is_closed:
+        while inbox.has_size and not self._is_closed:
             if self._is_full():
                 self._set_reading(is_on=False)
                 return
-            size: int = _SIZE.unpack_from(view, self._start)[0]
-            if not least <= size <= limit:
-                raise DecodeError(f"a frame of {size} bytes: expected {least} to {limit} (socket.request.max.bytes)")
-            begin = self._start + 4
-            if self._end < begin + size:
-                self._make_room(size + 4)
+            missing_bytes = inbox.missing(least, most)
+            if missing_bytes:
+                self._make_room(missing_bytes)
                 break
-            self._start = begin + size
             self.frame_began_s = None
-            self._handle(view[begin : begin + size])
+            self._handle(inbox.take())
             if self._login is not None:
-                least, limit = self._frame_limits()
-            if self._start < self._end and perf_counter() > until_s:
+                least, most = self._frame_limits()
+            if inbox and perf_counter() > until_s:
                 self._is_paused = True
                 self._loop.call_soon(self._go_on)
                 return
-        if self._start == self._end:
-            self._start = self._end = 0
-            if len(self._buffer) > KEPT_BUFFER_BYTES or self._budget.is_wanted:
+        if not inbox:
+            inbox.settle()
+            if inbox.is_too_big or self._budget.is_wanted:
                 self.give_back()
-        elif len(self._buffer) - self._end < 4:
+        elif inbox.is_at_end:
             self._make_room(INITIAL_BUFFER_BYTES)
 
     def _make_room(self, frame_bytes: int) -> None:
-        """Make room for the frame at _start: move it to the front; grow, at most fourfold, so that a lie costs no memory.
-
-        If there is no room in the budget, reading stops until there is.
-        """
-        if len(self._buffer) - self._start >= frame_bytes:
+        """Make room for the next frame; if there is none in the budget, reading stops until there is."""
+        if self._inbox.has_room(frame_bytes):
             return
-        wanted = max(frame_bytes, min(ROOM_FOR_FRAMES * frame_bytes, ROOM_BYTES))
-        received = self._end - self._start
-        size_bytes = max(len(self._buffer), min(wanted, max(4 * received, INITIAL_BUFFER_BYTES)))
-        self._is_starved = size_bytes > len(self._buffer) and not self._budget.may_grow(self, size_bytes - len(self._buffer))
+        self._is_starved = not self._inbox.make_room(frame_bytes, partial(self._budget.may_grow, self))
         if self._is_starved:
             self._set_reading(is_on=False)
-            return
-        self._replace_buffer(size_bytes)
-        self._count_held()
+        else:
+            self._count_held()
 
     def give_back(self) -> None:
         """Give back a receive buffer that is empty."""
-        if self._start == self._end and len(self._buffer) > INITIAL_BUFFER_BYTES:
-            self._replace_buffer(INITIAL_BUFFER_BYTES)
+        if self._inbox.give_back():
             self._count_held()
 
     def _count_held(self) -> None:
-        self._budget.set_held(self, len(self._buffer) - INITIAL_BUFFER_BYTES + self._unsent_bytes)
-
-    @property
-    def _unsent_bytes(self) -> int:
-        """Bytes in memory of responses, those that wait for earlier ones too."""
-        return self._outbox.pending_bytes + self._queued_bytes
-
-    def _replace_buffer(self, size_bytes: int) -> None:
-        unhandled = self._view[self._start : self._end]
-        if size_bytes == len(self._buffer):
-            self._view[: len(unhandled)] = unhandled
-        else:
-            buffer = bytearray(size_bytes)
-            buffer[: len(unhandled)] = unhandled
-            self._buffer, self._view = buffer, memoryview(buffer)
-        self._start, self._end = 0, len(unhandled)
+        self._budget.set_held(self, self._inbox.held_bytes + self._outbox.held_bytes)
 
     def _handle(self, frame: memoryview) -> None:
         """Handle one request. Raises DecodeError, KafkaError ILLEGAL_SASL_STATE."""
@@ -312,14 +274,14 @@ class Connection:
             self._traffic.failed += 1
             self._close_after_queue(f"API key {key} failed")
         elif isinstance(outcome, Reply):
-            self._await(self._new_slot(outcome.held_bytes), outcome, header, began_s)
+            self._await(self._outbox.new_slot(outcome.held_bytes), outcome, header, began_s)
         else:
             self._answer(frames.response_frame(outcome, version, header.correlation_id))
             self._traffic.observe(key, perf_counter() - began_s)
 
     def _handle_bare_token(self, login: Login, token: bytes) -> None:
         """Take a token that is no request, which follows a SaslHandshake of version 0; the answer is a bare token too."""
-        slot = self._new_slot(len(token))
+        slot = self._outbox.new_slot(len(token))
         self._alone = slot
 
         def answer(response: Any) -> None:
@@ -352,12 +314,6 @@ class Connection:
             return handle_metered(self._handlers, context, request, size_bytes=size_bytes, mute=self._mute)
         return self._handlers.handle(context, request)
 
-    def _new_slot(self, held_bytes: int) -> Slot:
-        slot = Slot(held_bytes=held_bytes)
-        self._queued_bytes += held_bytes
-        self._queue.append(slot)
-        return slot
-
     def _await(self, slot: Slot, reply: Reply, header: frames.RequestHeader, began_s: float) -> None:
         """Answer when the reply comes; what is long in coming stays alone until then."""
         if reply.is_long:
@@ -366,7 +322,7 @@ class Connection:
 
     def _decode_elsewhere(self, header: frames.RequestHeader, body: bytes, began_s: float) -> None:
         """Decode a big request off this thread, then handle it; nothing else of this client is handled before it is answered."""
-        slot, size_bytes = self._new_slot(len(body)), len(body)
+        slot, size_bytes = self._outbox.new_slot(len(body)), len(body)
         self._alone = slot
 
         def handle(decoded: Any) -> None:
@@ -409,12 +365,7 @@ class Connection:
         raise DecodeError(f"API key {header.api_key} version {header.api_version} is not handled; ask with ApiVersions")
 
     def _answer(self, parts: list[Any]) -> None:
-        if self._queue:
-            slot = Slot(held_bytes=0)
-            self._queued_bytes += slot.fill(parts)
-            self._queue.append(slot)
-        else:
-            self._outbox.add(parts)
+        self._outbox.add_behind(parts)
 
     def _answer_later(self, slot: Slot, response: Any, header: frames.RequestHeader, began_s: float, *, is_long: bool) -> None:
         """Take the value of a reply; the response goes out once those before it are there."""
@@ -444,12 +395,11 @@ class Connection:
         if isinstance(parts, Exception):
             self.close(str(parts), level=logging.ERROR)
             return
-        self._queued_bytes -= slot.size_bytes
-        self._queued_bytes += slot.fill(parts)
+        is_next = self._outbox.fill(slot, parts)
         was_alone = slot is self._alone
         if was_alone:
             self._alone = None
-        if self._queue and self._queue[0] is slot:
+        if is_next:
             self._flush_soon()
         else:
             self._count_held()
@@ -471,12 +421,8 @@ class Connection:
         self._is_flush_due = False
         if self._is_closed:
             return
-        queue = self._queue
         try:
-            while queue and queue[0].parts is not None:
-                slot = queue.popleft()
-                self._queued_bytes -= slot.size_bytes
-                self._outbox.add(slot.parts or [])
+            self._outbox.take_ready()
         except LogflumeError as error:
             self.close(str(error), level=logging.ERROR)
             return
@@ -523,7 +469,7 @@ class Connection:
         """Read on unless too much is waiting to be answered or sent; what was received meanwhile is handled first."""
         if self._is_reading or self._is_draining or self._is_closed or self._is_starved or self._is_full():
             return
-        if self._start != self._end:
+        if self._inbox:
             self._loop.call_soon(self._handle_received)
         else:
             self._set_reading(is_on=True)
@@ -572,11 +518,11 @@ class Connection:
 
     def _is_full(self) -> bool:
         """Whether too many requests wait for their answers, or too many bytes to be sent, or the client must be quiet."""
-        unsent_bytes = self._unsent_bytes
+        unsent_bytes = self._outbox.held_bytes
         return (
             self._unmute_handle is not None
             or self._alone is not None
-            or len(self._queue) >= MAX_IN_FLIGHT
+            or len(self._outbox.waiting) >= MAX_IN_FLIGHT
             or unsent_bytes >= MAX_PENDING_BYTES
             or (unsent_bytes > 0 and self._budget.is_used_up)
         )

@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from logflume.log.errors import TransportError
+from logflume.log.http_login import Verdict
 
 from .addresses import Address
-from .page_users import PageUsers, Verdict, server_context
+from .page_users import PageUsers, server_context
 from .tls import ListenerTls
 
 MAX_REQUEST_BYTES = 8 * 1024

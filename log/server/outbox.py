@@ -41,22 +41,61 @@ class Slot:
 
 
 class Outbox:
-    """The unsent parts of a connection. Invariant: parts leave in the order in which they came.
+    """The unsent parts of a connection, and the places of responses that are not there yet.
+
+    Invariant: responses leave in the order of their places; no part of one leaves before all of those before it.
 
     Attributes:
-        pending_bytes: bytes in memory that are not sent yet (file ranges cost none).
+        waiting: places of responses that wait, or whose predecessors do.
         sent_bytes: all that was sent so far.
     """
 
-    __slots__ = ("_parts", "_sock", "pending_bytes", "sent_bytes")
+    __slots__ = ("_parts", "_pending_bytes", "_sock", "_waiting_bytes", "sent_bytes", "waiting")
 
     def __init__(self, sock: socket.socket | TlsSocket) -> None:
         self._sock = sock
         self._parts: deque[Any] = deque()
-        self.pending_bytes = self.sent_bytes = 0
+        self.waiting: deque[Slot] = deque()
+        self._waiting_bytes = self._pending_bytes = self.sent_bytes = 0
 
     def __bool__(self) -> bool:
         return bool(self._parts)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes in memory of responses that are not sent, those that wait for earlier ones too (file ranges cost none)."""
+        return self._pending_bytes + self._waiting_bytes
+
+    def new_slot(self, held_bytes: int) -> Slot:
+        """Return the next place, for a response that comes later."""
+        slot = Slot(held_bytes=held_bytes)
+        self._waiting_bytes += held_bytes
+        self.waiting.append(slot)
+        return slot
+
+    def fill(self, slot: Slot, parts: list[Any]) -> bool:
+        """Put a response in its place; say whether it is the next one to leave."""
+        self._waiting_bytes -= slot.size_bytes
+        self._waiting_bytes += slot.fill(parts)
+        return bool(self.waiting) and self.waiting[0] is slot
+
+    def take_ready(self) -> None:
+        """Queue the responses that no other has to leave before. Raises LogflumeError: a file cannot be read."""
+        while self.waiting and self.waiting[0].parts is not None:
+            slot = self.waiting.popleft()
+            self._waiting_bytes -= slot.size_bytes
+            self.add(slot.parts or [])
+
+    def add_behind(self, parts: list[Any]) -> None:
+        """Queue a response that is there at once, behind those that wait."""
+        if self.waiting:
+            self.fill(self.new_slot(0), parts)
+        else:
+            self.add(parts)
+
+    def forget_waiting(self) -> None:
+        """Drop the places of all responses that wait."""
+        self.waiting.clear()
 
     def add(self, parts: list[Any]) -> None:
         """Queue the buffers (bytes, bytearray, memoryview) and file ranges of one response."""
@@ -69,7 +108,7 @@ class Outbox:
                     continue
             if part:
                 self._parts.append(part)
-                self.pending_bytes += len(part)
+                self._pending_bytes += len(part)
 
     def send(self) -> bool:
         """Send as much as the socket takes now; True when everything is sent. Raises OSError."""
@@ -103,7 +142,7 @@ class Outbox:
             sent = self._sock.sendmsg(buffers, (), flags)
         except (BlockingIOError, InterruptedError):
             return False
-        self.pending_bytes -= sent
+        self._pending_bytes -= sent
         self.sent_bytes += sent
         if sent == size:
             for _ in buffers:

@@ -7,11 +7,8 @@ the cluster. On a loopback address without TLS of its own there are no users, as
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import ssl
 import time
-from enum import Enum
 from typing import Any
 
 from logflume.log.broker.access import CLUSTER_NAME, Operation, Resource
@@ -21,20 +18,11 @@ from logflume.log.broker.requests import ANONYMOUS
 from logflume.log.broker.security import Login, LoginPolicy
 from logflume.log.broker.security.listener_settings import SSL, ListenerSettings
 from logflume.log.broker.settings.lookup import BrokerConfig
+from logflume.log.http_login import Verdict, basic_credentials
 
 from .addresses import Address
 from .listeners import PAGES_LISTENER, has_page_key
 from .tls import ListenerTls
-
-MAX_CREDENTIALS_CHARS = 4096
-
-
-class Verdict(Enum):
-    """What is said to whom asks for a page, as the status of HTTP."""
-
-    WELCOME = 200
-    UNKNOWN = 401
-    FORBIDDEN = 403
 
 
 class PageUsers:
@@ -91,14 +79,8 @@ def plain_token(authorization: str) -> bytes | None:
     >>> plain_token("Basic YWRhOnNlY3JldA==")
     b'\\x00ada\\x00secret'
     """
-    scheme, _, credentials = authorization.partition(" ")
-    if scheme.lower() != "basic" or len(credentials) > MAX_CREDENTIALS_CHARS:
-        return None
-    try:
-        user, colon, password = base64.b64decode(credentials.strip(), validate=True).partition(b":")
-    except (binascii.Error, ValueError):
-        return None
-    return b"\0" + user + b"\0" + password if colon else None
+    found = basic_credentials(authorization)
+    return b"\0" + b"\0".join(found) if found else None
 
 
 async def _value(reply: Reply) -> Any:

@@ -1,16 +1,13 @@
 """One partition's log: segments, producer state, transactions, durability. Batches stay opaque (architecture, D1).
 
 Used from one thread (the broker's loop), except that `FlushTicket.sync` runs in a worker thread. Nothing here waits, but for
-the disk. Opening and recovery are in `opening.py`, the rules for a batch in `rules.py`.
+the disk. Reading is in `readable.py`, opening and recovery in `opening.py`, the rules for a batch in `rules.py`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
-from bisect import bisect_right
-from collections.abc import Iterator
 
 from logflume.log.batch.control import build_marker, parse_marker
 from logflume.log.batch.header import (
@@ -23,9 +20,8 @@ from logflume.log.batch.header import (
     stamp,
     stamp_append_time,
 )
-from logflume.log.errors import CorruptLog, LogflumeError, StorageError
+from logflume.log.errors import LogflumeError, StorageError
 
-from .checking import CheckBudget
 from .checkpoint import Checkpoint
 from .compaction import CLEANED_SUFFIX, CompactionPlan, CompactionResult, check_compaction, discard_compaction
 from .config import LogConfig
@@ -33,27 +29,24 @@ from .disk import Disk
 from .epochs import LeaderEpochs
 from .errors import DiskFull, OffsetOutOfRange, PartitionFailed
 from .producers import ProducerState, ProducerStates
-from .reading import read_aborted, read_headers, read_slice
+from .readable import ReadableLog
 from .replaying import replayed_producers
 from .retention import due_for_compaction, is_expired, start_after_retention
 from .rules import check_client_batch, check_size, check_timestamps
 from .segment import MAX_RELATIVE_OFFSET, Segment
-from .slices import AbortedTransaction, AppendInfo, FlushTicket, LogSlice, RecoveryReport, TimeOffset
+from .slices import AppendInfo, FlushTicket, RecoveryReport
 from .statefiles import StateFiles
 from .swaps import finish_swaps
-from .timesearch import find_time
 
-_MAX_DAMAGES = 100
 _log = logging.getLogger("logflume.storage")
 
 
-class PartitionLog:
+class PartitionLog(ReadableLog):
     """The log of one partition. Made by `open_log`.
 
     Attributes:
         config: may be replaced at any time (a frozen value); takes effect from the next call.
         recovery: what opening found and did.
-        damages: what was found damaged since the log was opened, as texts that name file and position, in order.
         topic_id: 32 hex digits.
 
     Invariants: log_start_offset <= durable_offset <= log_end_offset; offsets are dense but for compaction; what lies below
@@ -77,42 +70,15 @@ class PartitionLog:
         dense_offset: int,
     ) -> None:
         """Take over what opening found; everything in `segments` is on disk."""
-        self.directory = directory
-        self.topic, _, partition = os.path.basename(directory).rpartition("-")
-        self.partition = int(partition)
+        super().__init__(directory, segments, epochs, log_start_offset=log_start_offset)
         self.config = config
         self.topic_id = topic_id
         self.recovery = recovery
         self._disk = disk
-        self._segments = segments
-        self._bases = [segment.base_offset for segment in segments]
-        self._active = segments[-1]
         self._producers = producers
-        self._ended: list[tuple[int, int]] = []
-        """Markers that are not durable: their offsets, and the first ones of what they end."""
-        self._held: dict[int, int] = {}
-        """Producers whose transaction has ended here and not everywhere yet, and where it began."""
-        self._epochs = epochs
-        self._log_start_offset = log_start_offset
         self._files = StateFiles(disk, directory, checkpoint, dense_offset=dense_offset)
-        self._durable_offset = self._active.next_offset
-        self._durable_position = self._active.size_bytes
         self._active_since_ms = -1
-        self._generation = 0
         self._failure: LogflumeError | None = None
-        self._flushes_under_way = 0
-        self._is_closed = False
-        self.damages: dict[str, None] = {}
-
-    @property
-    def log_start_offset(self) -> int:
-        """First offset that can be read."""
-        return self._log_start_offset
-
-    @property
-    def log_end_offset(self) -> int:
-        """Offset the next record gets."""
-        return self._active.next_offset
 
     @property
     def has_failed(self) -> bool:
@@ -127,29 +93,13 @@ class PartitionLog:
     @property
     def is_settled(self) -> bool:
         """Whether no flush is under way, which may still make something durable."""
-        return not self._flushes_under_way
-
-    @property
-    def durable_offset(self) -> int:
-        """End of what may be acknowledged and read: the high watermark of a log without followers."""
-        return self._durable_offset
+        return self._durability.is_settled
 
     @property
     def last_stable_offset(self) -> int:
         """End of what read_committed readers may see: first offset of the earliest transaction that is open on disk or held,
         else `durable_offset`."""
-        first_unstable = min([*(first for _, first in self._ended), *self._held.values()], default=self._durable_offset)
-        return min(self._producers.first_unstable_offset(self._durable_offset), first_unstable, self._durable_offset)
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all segments, without indexes."""
-        return sum(segment.size_bytes for segment in self._segments)
-
-    @property
-    def leader_epoch(self) -> int:
-        """Latest leader epoch appended with, -1 for none."""
-        return self._epochs.latest
+        return self._durability.last_stable_offset(self._producers.first_unstable_offset(self._durability.offset))
 
     def open_transactions(self) -> dict[int, int]:
         """Return producer id -> first offset of each open transaction."""
@@ -157,11 +107,11 @@ class PartitionLog:
 
     def hold(self, producer_id: int, first_offset: int) -> None:
         """Keep read_committed readers before a transaction that has ended, until `release`; an open of the log releases too."""
-        self._held.setdefault(producer_id, first_offset)
+        self._durability.hold(producer_id, first_offset)
 
     def release(self, producer_id: int) -> None:
         """Let readers see what `hold` kept from them."""
-        self._held.pop(producer_id, None)
+        self._durability.release(producer_id)
 
     def producer(self, producer_id: int) -> ProducerState | None:
         """Return what is remembered of a producer id; not to be changed."""
@@ -227,11 +177,11 @@ class PartitionLog:
         self._write(header, buffers)
         if marker is not None:
             first_offset = self._producers.open_transactions.get(header.producer_id)
-            if first_offset is not None and header.last_offset >= self._durable_offset:
-                self._ended.append((header.last_offset, first_offset))
+            if first_offset is not None:
+                self._durability.ended(header.last_offset, first_offset)
             aborted = self._producers.apply_marker(header, marker, offset=header.last_offset, timestamp_ms=now_ms)
             if aborted is not None:
-                self._active.aborted.append(aborted)
+                self._segments.active.aborted.append(aborted)
         else:
             self._producers.apply(header, first_offset=header.base_offset, last_offset=header.last_offset, timestamp_ms=now_ms)
         self._epochs.add(leader_epoch, header.base_offset)
@@ -244,9 +194,9 @@ class PartitionLog:
         """Return the header as stamped, and the batch with it: a copy of the header bytes, the rest as it is."""
         view = memoryview(data)
         head = bytearray(view[:HEADER_BYTES])
-        stamp(head, self._active.next_offset, leader_epoch)
+        stamp(head, self._segments.active.next_offset, leader_epoch)
         body = view[HEADER_BYTES:]
-        header = header.at(self._active.next_offset, leader_epoch)
+        header = header.at(self._segments.active.next_offset, leader_epoch)
         if self.config.message_timestamp_type == "LogAppendTime" and not header.is_control:
             stamp_append_time(head, body, now_ms)
             header = parse_header(head, end=header.size_bytes)
@@ -254,7 +204,7 @@ class PartitionLog:
 
     def _write(self, header: BatchHeader, buffers: tuple[Buffer, Buffer]) -> None:
         """Write a batch at the end of the active segment; after an error nothing of it remains, or the partition has failed."""
-        active = self._active
+        active = self._segments.active
         try:
             active.write(buffers, header)
         except StorageError as error:
@@ -266,7 +216,7 @@ class PartitionLog:
                 self._fail(error)
             raise
         if self.config.flush == "os":
-            self._durable_offset, self._durable_position = active.next_offset, active.size_bytes
+            self._durability.written(active)
 
     def append_marker(
         self,
@@ -305,7 +255,7 @@ class PartitionLog:
     # -- segments
 
     def _roll_if_needed(self, header: BatchHeader, now_ms: int) -> None:
-        active, config = self._active, self.config
+        active, config = self._segments.active, self.config
         if not active.size_bytes:
             self._active_since_ms = header.max_timestamp if header.max_timestamp >= 0 else now_ms
             return
@@ -325,9 +275,11 @@ class PartitionLog:
     def roll(self) -> None:
         """Seal the active segment, durably, and begin a new one at the log end."""
         self._check_usable()
-        if not self._active.size_bytes:
+        if not self._segments.active.size_bytes:
             return
-        new = Segment(self._disk, self.directory, self._active.next_offset, index_interval_bytes=self.config.index_interval_bytes)
+        new = Segment(
+            self._disk, self.directory, self._segments.active.next_offset, index_interval_bytes=self.config.index_interval_bytes
+        )
         try:
             self._sync_active()
             self._save_state()
@@ -340,132 +292,11 @@ class PartitionLog:
         except StorageError as error:
             self._fail(error)
             raise
-        self._segments.append(new)
-        self._bases.append(new.base_offset)
-        self._active = new
-        self._durable_position = 0
-        self._generation += 1
-        self._unload_sealed()
+        self._segments.add(new)
+        self._durability.rolled()
+        self._segments.unload_sealed()
         with contextlib.suppress(DiskFull):  # the next checkpoint makes up for it; until then an open scans more
             self.save_checkpoint()
-
-    def _unload_sealed(self) -> None:
-        """Give up memory and descriptors of the sealed segments; what is read again is loaded again."""
-        for segment in self._segments[:-1]:
-            segment.unload()
-
-    def _segment_at(self, offset: int) -> int:
-        """Return the index of the segment that holds `offset`, or would."""
-        return max(bisect_right(self._bases, offset) - 1, 0)
-
-    # -- read
-
-    def read(
-        self,
-        offset: int,
-        max_bytes: int,
-        *,
-        up_to_offset: int | None = None,
-        min_one_batch: bool = True,
-        budget: CheckBudget | None = None,
-    ) -> LogSlice:
-        """Return the bytes from the batch that holds `offset` on, at most `max_bytes` and only batches below `up_to_offset`.
-
-        Args:
-            up_to_offset: durable_offset if None; last_stable_offset for read_committed readers.
-            min_one_batch: give the first batch whole even if it is bigger than `max_bytes`.
-            budget: bounds what is checked; less is returned when it is spent. None: no bound.
-
-        Raises:
-            OffsetOutOfRange: offset < log_start_offset or > log_end_offset. At the end the slice is empty.
-            CorruptLog: the batch at that place is damaged.
-        """
-        if not self._log_start_offset <= offset <= self.log_end_offset:
-            raise OffsetOutOfRange(
-                f"{self.topic}-{self.partition}: expected an offset of {self._log_start_offset} to {self.log_end_offset}, "
-                f"found {offset}"
-            )
-        up_to = self._durable_offset if up_to_offset is None else min(up_to_offset, self._durable_offset)
-        if offset >= up_to:
-            return LogSlice(None, 0, 0, offset)
-        try:
-            return read_slice(
-                self._segments[self._segment_at(offset) :],
-                offset,
-                max_bytes,
-                up_to=up_to,
-                min_one_batch=min_one_batch,
-                epochs=self._epochs,
-                budget=budget,
-            )
-        except CorruptLog as error:
-            raise self.note_damage(error) from None
-
-    def headers(self, offset: int, *, up_to_offset: int | None = None) -> Iterator[tuple[BatchHeader, LogSlice]]:
-        """Yield the header of each batch from the one that holds `offset` on, with a slice of exactly that batch.
-
-        Raises:
-            CorruptLog: the bytes are not a batch, or one with other offsets than belong there.
-        """
-        up_to = self._durable_offset if up_to_offset is None else min(up_to_offset, self._durable_offset)
-        try:
-            yield from read_headers(self._segments[self._segment_at(offset) :], offset, up_to=up_to, epochs=self._epochs)
-        except CorruptLog as error:
-            raise self.note_damage(error) from None
-
-    def sealed_segments(self) -> list[Segment]:
-        """Return the segments that are not written to any more, for the scrubber."""
-        return [segment for segment in self._segments[:-1] if segment.info is not None]
-
-    def holds(self, segment: Segment) -> bool:
-        """Say whether a segment is part of the log now."""
-        return not self._is_closed and segment in self._segments
-
-    def leader_epochs(self) -> LeaderEpochs:
-        """Return a copy of the leader epochs."""
-        return LeaderEpochs.of(self._epochs)
-
-    def note_damage(self, error: CorruptLog) -> CorruptLog:
-        """Name damage in the log of the process, once, and count it; returns the error, to be raised."""
-        text = str(error)
-        if text not in self.damages and len(self.damages) < _MAX_DAMAGES:
-            self.damages[text] = None
-            _log.error("damage in %s-%d, which is not served: %s", self.topic, self.partition, text)
-        return error
-
-    def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
-        """Return the aborted transactions that overlap from_offset <= offset < to_offset, by first offset. Raises CorruptLog."""
-        try:
-            return read_aborted(self._segments[self._segment_at(from_offset) :], from_offset, to_offset)
-        except CorruptLog as error:
-            raise self.note_damage(error) from None
-
-    def offset_for_time(self, timestamp_ms: int) -> TimeOffset | None:
-        """Return the first record with a timestamp >= `timestamp_ms` among the durable ones, None if there is none.
-
-        Raises:
-            CorruptLog: a batch on the way to it is damaged.
-        """
-        try:
-            return find_time(
-                self._segments,
-                timestamp_ms,
-                from_offset=self._log_start_offset,
-                up_to_offset=self._durable_offset,
-                epochs=self._epochs,
-            )
-        except CorruptLog as error:
-            raise self.note_damage(error) from None
-
-    def max_timestamp(self) -> TimeOffset | None:
-        """Return the first record with the largest timestamp, None for an empty log."""
-        largest = {segment.max_timestamp_ms for segment in self._segments if segment.max_timestamp_ms >= 0}
-        found = (self.offset_for_time(timestamp_ms) for timestamp_ms in sorted(largest, reverse=True))
-        return next((each for each in found if each is not None), None)
-
-    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """Return (largest epoch <= the given one, end offset of it), (-1, -1) if unknown (OffsetsForLeaderEpoch, KIP-101)."""
-        return self._epochs.end_offset(leader_epoch, self.log_end_offset)
 
     # -- durability
 
@@ -479,22 +310,14 @@ class PartitionLog:
             # A topic deleted under its producers: the flush they wait for must fail, and nobody else's.
             raise PartitionFailed(f"{self.directory} is closed")
         self._check_usable()
-        active = self._active
-        if self._durable_offset >= active.next_offset:
-            return None
-        self._flushes_under_way += 1
-        return FlushTicket(active.file, active.size_bytes, active.next_offset, self._generation)
+        return self._durability.begin_flush(self._segments.active)
 
     def finish_flush(self, ticket: FlushTicket, error: Exception | None = None) -> int:
         """Take in the result of `ticket.sync`: move `durable_offset` (returned), or on an error fail the partition."""
-        self._flushes_under_way -= 1
+        self._durability.finish_flush(ticket, is_done=error is None)
         if error is not None:
             self._fail(error if isinstance(error, LogflumeError) else StorageError(f"{self.directory}: {error}"))
-        elif ticket.generation == self._generation and ticket.end_offset > self._durable_offset:
-            self._durable_offset, self._durable_position = ticket.end_offset, ticket.position
-            if self._ended:
-                self._ended = [each for each in self._ended if each[0] >= self._durable_offset]
-        return self._durable_offset
+        return self._durability.offset
 
     def flush(self) -> int:
         """Sync everything appended so far, blocking; return the durable offset.
@@ -504,7 +327,7 @@ class PartitionLog:
         """
         ticket = self.begin_flush()
         if ticket is None:
-            return self._durable_offset
+            return self._durability.offset
         try:
             ticket.sync()
         except StorageError as error:
@@ -522,7 +345,7 @@ class PartitionLog:
         """Make everything appended durable, whatever `flush` says."""
         self.flush()
         if self.config.flush == "os":
-            self._active.sync()
+            self._segments.active.sync()
 
     def _save_state(self) -> None:
         """Write indexes, producer snapshot and leader epochs as of the log end."""
@@ -530,7 +353,7 @@ class PartitionLog:
 
     def save_checkpoint(self, *, swaps: tuple[int, ...] = (), swap_suffix: str = "") -> None:
         """Write the checkpoint file for a recovery point that does not move."""
-        self._files.save_checkpoint(self._segments, log_start_offset=self._log_start_offset, swaps=swaps, swap_suffix=swap_suffix)
+        self._files.save_checkpoint(self._segments, log_start_offset=self.log_start_offset, swaps=swaps, swap_suffix=swap_suffix)
 
     # -- truncation and retention
 
@@ -539,16 +362,15 @@ class PartitionLog:
         self._check_usable()
         if offset >= self.log_end_offset:
             return
-        index = self._segment_at(offset)
+        index = self._segments.index_at(offset)
         segment = self._segments[index]
         position = segment.position_of(offset)
         end_offset = segment.offset_at(position)
         dropped = self._segments[index + 1 :]
-        self._segments, self._bases = self._segments[: index + 1], self._bases[: index + 1]
-        self._active = segment
+        self._segments.put(self._segments[: index + 1])
         segment.forget_info()
-        self._generation += 1
-        self._log_start_offset = min(self._log_start_offset, end_offset)
+        self._durability.begin_cut()
+        self.log_start_offset = min(self.log_start_offset, end_offset)
         self._files.cleaned_offset = min(self._files.cleaned_offset, segment.base_offset)
         self._files.dense_offset = min(self._files.dense_offset, end_offset)
         self.save_checkpoint()
@@ -558,9 +380,8 @@ class PartitionLog:
         segment.cut(position, end_offset)
         segment.sync()
         self._epochs.cut_end(end_offset)
-        self._durable_offset, self._durable_position = end_offset, position
-        self._producers, self._ended = replayed_producers(self._segments), []
-        self._held.clear()
+        self._durability.cut(end_offset, position)
+        self._producers = replayed_producers(self._segments)
         self.checkpoint()
 
     def delete_records_before(self, offset: int) -> int:
@@ -571,26 +392,26 @@ class PartitionLog:
         Raises:
             OffsetOutOfRange: offset beyond the durable offset.
         """
-        if offset > self._durable_offset:
+        if offset > self._durability.offset:
             raise OffsetOutOfRange(
-                f"{self.topic}-{self.partition}: cannot delete records before {offset}, the log ends at {self._durable_offset}"
+                f"{self.topic}-{self.partition}: cannot delete records before {offset}, the log ends at {self._durability.offset}"
             )
-        if offset > self._log_start_offset:
+        if offset > self.log_start_offset:
             self._advance_start(offset)
-        return self._log_start_offset
+        return self.log_start_offset
 
     def _advance_start(self, offset: int) -> int:
         """Move the log start durably, then drop the sealed segments below it; return the bytes freed."""
-        count = 0
-        while count < len(self._segments) - 1 and self._bases[count + 1] <= offset:
-            count += 1
-        before = self._segments, self._bases, self._log_start_offset
-        dropped = self._segments[:count]
-        self._segments, self._bases, self._log_start_offset = self._segments[count:], self._bases[count:], offset
+        count = self._segments.index_at(offset)
+        before, start_before = list(self._segments), self.log_start_offset
+        dropped = before[:count]
+        self._segments.put(before[count:])
+        self.log_start_offset = offset
         try:
             self._save_checkpoint_on_full_disk(dropped)
         except StorageError:
-            self._segments, self._bases, self._log_start_offset = before
+            self._segments.put(before)
+            self.log_start_offset = start_before
             raise
         self._epochs.cut_start(offset)
         for segment in dropped:
@@ -614,14 +435,14 @@ class PartitionLog:
         Forgets producers that were silent for producer.id.expiration.ms too. Only durable records are dropped.
         """
         self._check_usable()
-        self._unload_sealed()
+        self._segments.unload_sealed()
         self._producers.expire(now_ms - self.config.producer_id_expiration_ms)
         if not self.config.is_deleted:
             return 0
-        if self._active.size_bytes and is_expired(self._active, self.config, now_ms):
+        if self._segments.active.size_bytes and is_expired(self._segments.active, self.config, now_ms):
             self.roll()
-        start_offset = start_after_retention(self._segments, self.config, start_offset=self._log_start_offset, now_ms=now_ms)
-        return self._advance_start(start_offset) if start_offset > self._log_start_offset else 0
+        start_offset = start_after_retention(self._segments, self.config, start_offset=self.log_start_offset, now_ms=now_ms)
+        return self._advance_start(start_offset) if start_offset > self.log_start_offset else 0
 
     # -- compaction
 
@@ -688,16 +509,16 @@ class PartitionLog:
             discard_compaction(result, self.directory, disk=self._disk)
             raise
         kept = {segment.base_offset for segment in compacted}
-        before = self._segments, self._bases, self._files.cleaned_offset, self._files.dense_offset
-        dropped = [segment for segment in self._segments[:count] if segment.base_offset not in kept]
-        self._segments = compacted + self._segments[count:]
-        self._bases = [segment.base_offset for segment in self._segments]
+        before, cleaned_before, dense_before = list(self._segments), self._files.cleaned_offset, self._files.dense_offset
+        dropped = [segment for segment in before[:count] if segment.base_offset not in kept]
+        self._segments.put(compacted + before[count:])
         self._files.cleaned_offset = result.end_offset
         self._files.dense_offset = max(self._files.dense_offset, result.end_offset)
         try:
             self.save_checkpoint(swaps=tuple(kept), swap_suffix=result.suffix)
         except DiskFull:
-            self._segments, self._bases, self._files.cleaned_offset, self._files.dense_offset = before
+            self._segments.put(before)
+            self._files.cleaned_offset, self._files.dense_offset = cleaned_before, dense_before
             discard_compaction(result, self.directory, disk=self._disk)
             raise
         except StorageError as error:
@@ -733,6 +554,6 @@ class PartitionLog:
     def _discard_tail(self) -> None:
         """Cut off what was never acknowledged: after a failed fsync the page cache may show what the disk does not hold."""
         try:
-            self._active.file.truncate(self._durable_position)
+            self._segments.active.file.truncate(self._durability.position)
         except StorageError:
             return

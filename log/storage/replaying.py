@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from crc32c import crc32c
 
 from logflume.log.batch.control import parse_marker
@@ -16,7 +18,7 @@ from .slices import AbortedTransaction
 from .snapshots import unpack_snapshot
 
 
-def replayed_epochs(segments: list[Segment]) -> LeaderEpochs:
+def replayed_epochs(segments: Iterable[Segment]) -> LeaderEpochs:
     """Return the leader epochs as the batches of the segments say."""
     epochs = LeaderEpochs()
     for segment in segments:
@@ -47,7 +49,7 @@ def known_producers(disk: Disk, directory: str, segments: list[Segment], checkpo
     return replayed_producers(segments)
 
 
-def replayed_producers(segments: list[Segment]) -> ProducerStates:
+def replayed_producers(segments: Iterable[Segment]) -> ProducerStates:
     """Return the producer state as the batches of the segments say."""
     producers = ProducerStates()
     for segment in segments:

@@ -1,7 +1,8 @@
-"""`logflume acl`: who may do what: create, list and delete access rules."""
+"""`logflume acl`: who may do what: create, list and delete access rules; what one may do oneself."""
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_rows
 from logflume.log import InvalidInput
 from logflume.log.access import ANY, CLUSTER, AclRule, AclSelection, create_acls, delete_acls, list_acls
+from logflume.log.own_rights import login_of, own_rights
 
 app = make_app(
     "Create, list and delete access rules (ACLs). The broker must run with an authorizer (authorizer.class.name).\n\n"
@@ -16,6 +18,7 @@ app = make_app(
 )
 
 COLUMNS = ("permission", "principal", "host", "operation", "resource", "pattern", "name")
+MINE_COLUMNS = ("principal", "login", "resource", "name", "operations")
 Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="NAME", help="A topic, * for all; may be repeated.")]
 Groups = Annotated[list[str] | None, typer.Option("--group", metavar="ID", help="A group, * for all; may be repeated.")]
 Txns = Annotated[list[str] | None, typer.Option("--transactional-id", metavar="ID", help="A transactional id; may be repeated.")]
@@ -114,6 +117,27 @@ def delete(
         act = list_acls if dry_run else delete_acls
         gone = [rule for each in selections for rule in act(admin, each)]
     print_rows(COLUMNS, map(_row, gone), as_json=as_json)
+
+
+@app.command()
+def mine(
+    topic: Topics = None, group: Groups = None, data: Data = None, bootstrap: Bootstrap = None, as_json: Json = False
+) -> None:
+    """Show who one is at the broker and what one may do there: to the cluster, topics and groups. It takes no right.
+
+    Without --topic: all topics that one may see. What is hidden from one shows none, as what is not there; the cluster's are told
+    to those who may describe it.
+
+    Example: logflume acl mine --group reports --profile alice
+    """
+    with open_log(data, bootstrap) as log:
+        mechanism, principal = login_of(log.security)
+        rights = own_rights(log.admin(), topics=topic, groups=group or ())
+    if not as_json:
+        print(f"principal: {principal} (login: {mechanism})", file=sys.stderr)
+    rows = [(principal, mechanism, each.resource, each.name, " ".join(each.operations) or "none") for each in rights]
+    first = 0 if as_json else 2
+    print_rows(MINE_COLUMNS[first:], [row[first:] for row in rows], as_json=as_json)
 
 
 def _resources(

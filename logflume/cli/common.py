@@ -24,6 +24,7 @@ Data = Annotated[
 Bootstrap = Annotated[
     str | None, typer.Option("--bootstrap", metavar="HOST:PORT", help="A logflume broker or an Apache Kafka cluster.")
 ]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Let everybody who reaches a listener use it, on any address.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object per line, for pipes.")]
 
 

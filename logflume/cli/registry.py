@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from logflume.cli.common import Bootstrap, Data, make_app, where
+from logflume.cli.common import Bootstrap, Data, Insecure, make_app, where
 from logflume.log import InvalidInput, UnknownName
 from logflume.log.children import end_with_parent
 from logflume.log.logs import LogFormat, configure_logs
@@ -51,6 +51,7 @@ def serve(
     tls_certificate: Annotated[Path | None, typer.Option(metavar="FILE", help="Speak HTTPS with this certificate (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's key (PEM).")] = None,
     tls_ca: Annotated[Path | None, typer.Option(metavar="FILE", help="Who signed the other instances' certificates.")] = None,
+    insecure: Insecure = False,
     limit: Annotated[
         list[str] | None,
         typer.Option(
@@ -85,6 +86,7 @@ def serve(
         group_id=group,
         users=None if users is None else UserFile(users, login=partial(check_login, place)),
         tls=parse_tls(tls_certificate, tls_key, tls_ca),
+        is_insecure=insecure,
         **parse_limits(limit or []),
     )
     for each in (signal.SIGINT, signal.SIGTERM):

@@ -16,11 +16,12 @@ from typing import Annotated
 
 import typer
 
-from logflume.cli.common import make_app
+from logflume.cli.common import Insecure, make_app
 from logflume.cli.registry import DEFAULT_LISTEN as DEFAULT_REGISTRY
 from logflume.cli.registry import parse_listen, parse_tls
 from logflume.cli.supervisor import Child, Supervisor
 from logflume.log import InvalidInput, LogflumeError
+from logflume.log.loopback import is_loopback, refuse_exposed
 from logflume.log.server import (
     JsonFormatter,
     LogFormat,
@@ -87,9 +88,7 @@ def serve(
         Path | None, typer.Option(metavar="FILE", help="The SQL server speaks HTTPS with this certificate (PEM).")
     ] = None,
     sql_tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's key (PEM).")] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Let everybody who reaches a listener use it, on any address.")
-    ] = False,
+    insecure: Insecure = False,
     log_format: Annotated[LogFormat, typer.Option("--log-format", help="How the broker logs: text, or JSON lines.")] = "text",
 ) -> None:
     """Start everything; Ctrl-C stops it cleanly, and the data stays for the next start.
@@ -109,11 +108,12 @@ def serve(
     host, port = address or host_and_port(listen or DEFAULT_LISTEN)
     own_way = f"unix:{unix_socket_path(str(data))}"  # our own processes come as the data's owner, whatever ACLs say
     check_free(host, port)
-    registry_address = registry_listen(registry)
+    registry_address = registry_listen(registry, has_users=registry_users is not None, is_insecure=insecure)
     # it acts as the data's owner for whoever it takes: where ACLs are checked, only if it has users or was asked for
     sql_options = sql_security(sql_users, sql_tls_certificate, sql_tls_key)
     has_sql = sql or ("off" if configs.get("authorizer.class.name") and sql_users is None else DEFAULT_SQL)
-    sql_address = sql_listen(has_sql, has_users=sql_users is not None) if workers else None
+    has_tls = sql_tls_certificate is not None
+    sql_address = sql_listen(has_sql, has_users=sql_users is not None, has_tls=has_tls, is_insecure=insecure) if workers else None
     for path in connector or []:
         if not path.is_file():
             raise InvalidInput(f"--connector {path}: no such file")
@@ -155,10 +155,10 @@ def serve(
     if workers:
         print(f"sql       logflume sql {way_in(configs, f'{host}:{port}', config_path())}")
     if sql_address is not None and workers:
-        start_sql(supervisor, sql_address, own_way, data, sql_options)
+        start_sql(supervisor, sql_address, own_way, data, [*sql_options, *(["--insecure"] if insecure else [])])
     registry_child = None
     if registry_address is not None:
-        registry_child = start_registry(supervisor, registry_address, own_way, log_format, registry_users)
+        registry_child = start_registry(supervisor, registry_address, own_way, log_format, registry_users, is_insecure=insecure)
     for path in connector or []:
         supervisor.add(Child(path.stem, [*python, "logflume", "connect", "run", str(path), "--bootstrap", own_way]))
         print(f"connector {path}")
@@ -208,13 +208,15 @@ def sql_security(users: Path | None, certificate: Path | None, key: Path | None)
     return [part for name, path in given.items() if path is not None for part in (name, str(path))]
 
 
-def sql_listen(text: str, *, has_users: bool) -> str | None:
-    """Return where the SQL server will listen, with its port; None when it is off. Refuses an address in use."""
+def sql_listen(text: str, *, has_users: bool, has_tls: bool, is_insecure: bool) -> str | None:
+    """Return where the SQL server will listen, with its port; None when it is off. Refuses an address in use, or open to all."""
     if text == "off":
         return None
     host, port = parse_listen(text, option="--sql")
-    if not has_users and host not in ("localhost", "127.0.0.1", "::1"):
+    if not has_users and not is_loopback(host):
         raise InvalidInput(f"--sql expects a loopback address, or users (--sql-users FILE); found {host}")
+    advice = "`logflume cert issue NAME --host HOST` makes the file that --sql-tls-certificate and --sql-tls-key take"
+    refuse_exposed("the SQL server", host, has_users=True, has_tls=has_tls, advice=advice, is_insecure=is_insecure)
     check_free(host, port, option="--sql, or --sql off")
     return f"{host}:{port or free_port()}"
 
@@ -228,8 +230,11 @@ def start_sql(supervisor: Supervisor, address: str, own_way: str, data: Path, op
     print(f"          {scheme}://{address}   (ksqlDB's REST interface)")
 
 
-def registry_listen(text: str) -> str | None:
-    """Return where the registry will listen, with its port; None when it is off or cannot run here. Refuses an address in use."""
+def registry_listen(text: str, *, has_users: bool, is_insecure: bool) -> str | None:
+    """Return where the registry will listen, with its port; None when it is off or cannot run here.
+
+    Refuses an address in use, or open to all.
+    """
     if text == "off":
         return None
     missing = [name for name in ("uvicorn", "httpx", "grpc_tools", "jsonschema") if find_spec(name) is None]
@@ -237,14 +242,19 @@ def registry_listen(text: str) -> str | None:
         print(f"registry  left out: needs {', '.join(missing)}: pip install 'logflume[registry]'")
         return None
     host, port = parse_listen(text, option="--registry")
+    advice = "--registry off, and `logflume registry serve --users FILE --tls-certificate FILE --tls-key FILE` runs it by itself"
+    refuse_exposed("the schema registry", host, has_users=has_users, has_tls=False, advice=advice, is_insecure=is_insecure)
     check_free(host, port, option="--registry, or --registry off")
     return f"{host}:{port or free_port()}"
 
 
-def start_registry(supervisor: Supervisor, address: str, own_way: str, log_format: LogFormat, users: Path | None) -> Child:
+def start_registry(
+    supervisor: Supervisor, address: str, own_way: str, log_format: LogFormat, users: Path | None, *, is_insecure: bool
+) -> Child:
     """Start the registry in a process of its own; it takes requests soon after."""
     argv = [sys.executable, "-m", "logflume", "registry", "serve", "--bootstrap", own_way, "--listen", address]
     argv += ["--log-format", log_format, *(["--users", str(users)] if users else [])]
+    argv += ["--insecure"] if is_insecure else []
     child = Child("registry", argv, stdout=subprocess.DEVNULL)
     supervisor.add(child)
     print(f"registry  http://{address}   (schemas: Avro, JSON, Protobuf)")

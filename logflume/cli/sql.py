@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from logflume.cli.common import Bootstrap, Data, Json, make_app, where
+from logflume.cli.common import Bootstrap, Data, Insecure, Json, make_app, where
 from logflume.cli.registry import parse_listen, parse_tls
 from logflume.cli.sql_migrate import app as migrate
 from logflume.cli.sql_scripts import fmt, lint
@@ -93,6 +93,7 @@ def serve(
     ] = None,
     tls_certificate: Annotated[Path | None, typer.Option(metavar="FILE", help="Speak HTTPS with this certificate (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's key (PEM).")] = None,
+    insecure: Insecure = False,
     data: Data = None,
     bootstrap: Bootstrap = None,
 ) -> None:
@@ -125,6 +126,7 @@ def serve(
         service=service,
         users=known,
         tls=tls,
+        is_insecure=insecure,
         connectors=SqlConnectors,
     )
 

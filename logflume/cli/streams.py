@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_done, print_rows
-from logflume.log import InvalidInput
+from logflume.log import InvalidInput, Log
 
 app = make_app("Watch streams applications, reset them, compare topologies, put dead letters back.")
 _COLUMNS = ("instance", "task", "state", "in/s", "out/s", "lag", "lag s", "entries", "disk MB", "dropped")
@@ -38,7 +38,7 @@ def top(
     """
     with open_log(data, bootstrap) as log:
         before: Statuses = {}
-        for look, (now, elapsed_s) in enumerate(_looks(log.admin(), application, interval_s)):
+        for look, (now, elapsed_s) in enumerate(_looks(log, application, interval_s)):
             if as_json:
                 for status in now.values():
                     print(json.dumps(status), flush=True)
@@ -52,14 +52,16 @@ def top(
                 return
 
 
-def _looks(admin: Any, application: str, interval_s: float) -> Iterator[tuple[Statuses, float]]:
+def _looks(log: Log, application: str, interval_s: float) -> Iterator[tuple[Statuses, float]]:
     """Yield statuses and the seconds since the last ones. Raises InvalidInput when nothing runs at the first look."""
+    from logflume.log.page_door import Asker
     from logflume.streams.runtime import instances, statuses
 
+    admin, asker = log.admin(), Asker(log.security)
     last_s = time.monotonic()
     is_first = True
     while True:
-        now = {status["instance_id"]: status for _, status in statuses(instances(admin, application))}
+        now = {status["instance_id"]: status for _, status in statuses(instances(admin, application), asker)}
         if is_first and not now:
             raise InvalidInput(
                 f"no instance of {application!r} answers; it may not run, or have no endpoint that can be reached from here "

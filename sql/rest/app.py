@@ -24,6 +24,7 @@ from logflume.sql.engine import SqlEngine
 from logflume.sql.properties import is_known
 from logflume.sql.session import Session
 
+from . import console
 from .errors import BAD_REQUEST, FORBIDDEN, NOT_ACCEPTABLE, NOT_AUTHENTICATED, NOT_FOUND, NOT_READY, RestError, as_rest_error
 from .inserts import acknowledged
 from .queries import FORMS, Chunked, Delimited, Form, Queries, whole, written
@@ -50,9 +51,11 @@ class SqlApp:
             "/close-query": self._close,
             "/lag": self._accepted,
             "/heartbeat": self._accepted,
+            "/console/picture": self._picture,
         }
         gets = {
             "/": self._root,
+            "/console/{file}": self._console,
             "/info": self._info,
             "/healthcheck": self._health,
             "/status": self._all_status,
@@ -152,7 +155,18 @@ class SqlApp:
         await socket.close(code)
 
     async def _root(self, request: Request) -> Response:
-        return RedirectResponse("/info", 307)
+        return console.page() if console.is_asked(request.headers) else RedirectResponse("/info", 307)
+
+    async def _console(self, request: Request) -> Response:
+        found = console.file_of(request.path_params["file"])
+        if found is None:
+            raise RestError(NOT_FOUND, f"the console has no file {request.path_params['file']}")
+        return found
+
+    async def _picture(self, request: Request) -> Response:
+        asked = decoded(await body_of(request), KsqlRequest)
+        session = session_of(asked.streamsProperties, asked.sessionVariables, request.scope)
+        return Response(await run_in_threadpool(self._engine.picture, asked.ksql, session=session), media_type="image/svg+xml")
 
     async def _info(self, request: Request) -> Response:
         info = {

@@ -16,12 +16,12 @@ from typing import Any
 import uvicorn
 
 from logflume.log import InvalidInput, LogflumeError, connect_as_owner
+from logflume.log.loopback import TLS_ADVICE, is_loopback, refuse_exposed
 from logflume.log.registry import Tls, Users, loop_factory
 from logflume.sql.connectors import ConnectorsOf
 from logflume.sql.engine import DEFAULT_SERVICE, SqlEngine
 from logflume.sql.places import default_state_dir
 from logflume.sql.pull_service import PullService
-from logflume.sql.reach import is_loopback
 from logflume.sql.warming import warm_up
 
 from .app import SqlApp
@@ -50,13 +50,19 @@ class SqlServer:
         port: int = 0,
         users: Users | None = None,
         tls: Tls | None = None,
+        is_insecure: bool = False,
     ) -> None:
-        """Raises InvalidInput: the address cannot be listened on, or the certificate not be used; says why."""
+        """`is_insecure`: without `tls` passwords and rows may be read on the way; only if somebody says so.
+
+        Raises InvalidInput: the address cannot be listened on, or the certificate not be used; says why."""
         if users is None and not is_loopback(host):
             raise InvalidInput(
                 f"a SQL server without users listens on loopback addresses only, found {host}; give it users (--users FILE), or "
                 "leave it at 127.0.0.1"
             )
+        refuse_exposed(
+            "the SQL server", host, has_users=True, has_tls=tls is not None, advice=TLS_ADVICE, is_insecure=is_insecure
+        )
         if tls is not None:
             tls.check()
         self._tls = tls
@@ -142,11 +148,13 @@ def run_server(
     service: str = DEFAULT_SERVICE,
     users: Users | None = None,
     tls: Tls | None = None,
+    is_insecure: bool = False,
     connectors: ConnectorsOf | None = None,
 ) -> None:
     """Serve a log until `stop` is set; print where. `runs_queries` False: workers run the queries, and are asked.
 
-    `users` and `tls` as `SqlServer` takes them. For a process of its own: its threads have the interpreter in shorter turns.
+    `users`, `tls` and `is_insecure` as `SqlServer` takes them. For a process of its own: its threads have the interpreter in
+    shorter turns.
 
     Raises:
         LogflumeError: the log cannot be opened, or the address not listened on.
@@ -160,7 +168,7 @@ def run_server(
         engine = stack.enter_context(made)
         if runs_queries:
             stack.enter_context(PullService(engine, log))
-        server = stack.enter_context(SqlServer(engine, host=host, port=port, users=users, tls=tls))
+        server = stack.enter_context(SqlServer(engine, host=host, port=port, users=users, tls=tls, is_insecure=is_insecure))
         print(f"sql       {server.address}", flush=True)
         stop.wait()
 

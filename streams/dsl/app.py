@@ -279,7 +279,8 @@ class App:
     def query(self, store: str, *, timeout_s: float = 10.0, acceptable_lag: int | None = None) -> StoreQuery:
         """Return a store of this application to read while it runs, here or elsewhere: the instance that has a key answers.
 
-        Instances answer on this machine only, unless they run with `endpoint="0.0.0.0:PORT"`.
+        Instances answer on this machine only, unless they run with `endpoint="0.0.0.0:PORT"` and a certificate
+        (`endpoint_certificate`): then those who may read the application's group are answered, by the login of their profile.
 
         acceptable_lag: where nobody who runs a task answers, a copy of its state is read that lacks at most so many records of
             its changelogs (a standby, or what is being restored); `copy_lags` then says of which partitions. None: only the

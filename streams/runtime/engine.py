@@ -14,12 +14,14 @@ import msgspec
 
 from logflume.log import InvalidInput, LogflumeError
 from logflume.log.interfaces import Log, OffsetAndMetadata
+from logflume.log.loopback import refuse_exposed
+from logflume.log.page_door import PageDoor, asking_rights
 from logflume.log.records import TopicPartition
 from logflume.streams.seams import Plan
 from logflume.streams.state import DiskMemory, StateDirectory, StoreReader
 
 from .closing import Closer, within
-from .endpoint import Endpoint
+from .endpoint import Endpoint, parse_endpoint
 from .handlers import OnUncaught, StreamsError, decide_uncaught
 from .metrics import CONTENT_TYPE, exposition
 from .opening import Surroundings, check_stores
@@ -105,10 +107,28 @@ class Engine:
             ("POST", "/read"): lambda body: ("application/msgpack", self._answer(body)),
         }
         try:
-            return Endpoint(where, pages)
+            return Endpoint(where, pages, door=self._door(where))
         except LogflumeError:
             directory.close()
             raise
+
+    def _door(self, where: str) -> PageDoor | None:
+        """Return who is let in; None: whoever reaches the endpoint. Raises InvalidInput: strangers would."""
+        certificate, security = self.options.endpoint_certificate, self._log_handle.security
+        has_users = security is not None and (security.has_sasl or bool(security.certificate_subject()))
+        refuse_exposed(
+            f"the endpoint of {self.plan.application!r}",
+            parse_endpoint(where)[0],
+            has_users=has_users,
+            has_tls=certificate is not None,
+            advice="`logflume cert issue NAME --host HOST` makes what endpoint_certificate takes"
+            if has_users
+            else "`logflume secure init --host HOST` makes a broker with users, and the profile to log in by",
+            is_insecure=self.options.endpoint_insecure,
+        )
+        if certificate is None or security is None or not has_users:
+            return None
+        return PageDoor(security, certificate, asking_rights(self._log_handle.where, self.plan.application))
 
     def _answer(self, body: bytes) -> bytes:
         """Answer a read by another process. Raises InvalidInput for what is none."""

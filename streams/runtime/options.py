@@ -60,7 +60,10 @@ class EngineOptions:
             in the status.
         drops: stores that the application kept and shall lose, because the topology has them no more; others stop the start.
         endpoint: "host:port" on which the instance answers what it is doing, and reads of its stores, to other processes (port 0:
-            any free one; they find it through the group). None: nowhere.
+            any free one; they find it through the group). None: nowhere. On an address that is not of this machine alone it takes
+            `endpoint_certificate`, and a log with users, TLS and logins: those who may read the group are answered.
+        endpoint_certificate: a file (PEM) with the certificate of this host and its key, as `logflume cert issue` writes it.
+        endpoint_insecure: answer whoever reaches the endpoint nevertheless, which is said aloud.
         leaves_group: on a graceful stop, hand the partitions to other instances at once.
         failpoint: called with a name at each step of a task commit (before-flush, after-flush, after-produce, after-send-offsets
             or after-log-flush, after-log-commit, before-store-batch, after-store-batch); tests kill the process in it.
@@ -90,6 +93,8 @@ class EngineOptions:
     blocked_after_ms: int = 2_000
     drops: tuple[str, ...] = ()
     endpoint: str | None = None
+    endpoint_certificate: Path | None = None
+    endpoint_insecure: bool = False
     leaves_group: bool = True
     failpoint: Callable[[str], None] = no_failpoint
 
@@ -100,6 +105,8 @@ class EngineOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state_dir", Path(self.state_dir))
+        if self.endpoint_certificate is not None:
+            object.__setattr__(self, "endpoint_certificate", Path(self.endpoint_certificate))
         object.__setattr__(self, "drops", (self.drops,) if isinstance(self.drops, str) else tuple(self.drops))
         for name in ("on_problem", "on_decode", "on_process", "on_produce"):
             value = getattr(self, name)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import http.client
+import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from logflume.log import LogflumeError
+from logflume.log import LogflumeError, LoginRefused
 from logflume.log.interfaces import Admin
+from logflume.log.page_door import Asker
 from logflume.streams.seams import Entry
 from logflume.streams.state import EntryCodec
 
+from .endpoint import HTTPS
 from .positions import addresses
 from .reads import PAGE_ROWS, Answer, Ask, Held
 
@@ -21,6 +24,7 @@ _decode_answer = msgspec.msgpack.Decoder(Answer).decode
 
 _TIMEOUT_S = 5.0
 _PAUSE_S = 0.05
+_REFUSED = (http.client.UNAUTHORIZED, http.client.FORBIDDEN)
 
 
 class StoreUnavailable(LogflumeError):
@@ -56,8 +60,10 @@ class Peers:
         timeout_s: float,
         monotonic_s: Callable[[], float],
         sleep: Callable[[float], None],
+        asker: Asker | None = None,
     ) -> None:
         self._place = place
+        self._asker = asker or Asker(None)
         self._admin = admin
         self._timeout_s = timeout_s
         self._monotonic_s = monotonic_s
@@ -111,7 +117,7 @@ class Peers:
                 asked = sorted(left.intersection(wanted))
                 if not asked or address in silent:
                     continue
-                has_asked, answer = True, _ask(address, msgspec.structs.replace(ask, partitions=asked))
+                has_asked, answer = True, _ask(address, msgspec.structs.replace(ask, partitions=asked), self._asker)
                 if answer is None:
                     silent.add(address)
                     continue
@@ -149,26 +155,38 @@ class Peers:
             self._sleep(_PAUSE_S)
 
 
-def _ask(address: str, ask: Ask) -> Answer | None:
-    """Return what an instance answers, None when it does not."""
+def _ask(address: str, ask: Ask, asker: Asker) -> Answer | None:
+    """Return what an instance answers, None when it does not. Raises LoginRefused: it does not for who asks."""
     try:
-        body = request(address, "POST", "/read", msgspec.msgpack.encode(ask))
+        body = request(address, "POST", "/read", asker, msgspec.msgpack.encode(ask))
         return _decode_answer(body)
     except (OSError, http.client.HTTPException, msgspec.MsgspecError):
         return None
 
 
-def request(address: str, method: str, path: str, body: bytes = b"") -> bytes:
-    """Return the body of an instance's answer. Raises OSError or HTTPException: there is none."""
-    host, _, port = address.rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=_TIMEOUT_S)
+def request(address: str, method: str, path: str, asker: Asker, body: bytes = b"") -> bytes:
+    """Return the body of an instance's answer.
+
+    Raises OSError or HTTPException: there is none. LoginRefused: not for who asks, or it is not who it should be.
+    """
+    is_secured = address.startswith(HTTPS)
+    host, _, port = address.removeprefix(HTTPS).rpartition(":")
+    connection = (
+        http.client.HTTPSConnection(host, int(port), timeout=_TIMEOUT_S, context=asker.context())
+        if is_secured
+        else http.client.HTTPConnection(host, int(port), timeout=_TIMEOUT_S)
+    )
     try:
-        connection.request(method, path, body)
+        connection.request(method, path, body, asker.headers() if is_secured else {})
         response = connection.getresponse()
         content = response.read()
+        if response.status in _REFUSED:
+            raise LoginRefused(f"the instance at {address} refuses this login ({response.status}): {response.reason}")
         if response.status != http.client.OK:
             raise http.client.HTTPException(f"{address}{path} answers {response.status} {response.reason}")
         return content
+    except ssl.SSLCertVerificationError as error:
+        raise LoginRefused(f"the instance at {address} shows no good certificate: {error.verify_message}") from None
     finally:
         connection.close()
 
@@ -178,10 +196,10 @@ def instances(admin: Admin, application: str) -> tuple[str, ...]:
     return tuple(sorted(set(addresses(admin.group_offsets(application)).values())))
 
 
-def statuses(where: Iterable[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (address, status as JSON gives it) of the instances that answer."""
+def statuses(where: Iterable[str], asker: Asker) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield (address, status as JSON gives it) of the instances that answer. Raises LoginRefused: one does not for who asks."""
     for address in where:
         try:
-            yield address, msgspec.json.decode(request(address, "GET", "/status"))
+            yield address, msgspec.json.decode(request(address, "GET", "/status", asker))
         except (OSError, http.client.HTTPException, msgspec.MsgspecError):
             continue

@@ -24,7 +24,17 @@ from logflume.streams.seams import Plan
 
 from .archives import Archive, find_archive, join_history, left_to_the_log
 from .claims import abandon, check_claimed, check_unused, claim, claim_of, release
-from .handover import RESULTS, BackfillReport, Switch, hand_over_producer, install, offsets_of, task_starts, write_ahead
+from .handover import (
+    RESULTS,
+    BackfillReport,
+    Switch,
+    enough_time,
+    hand_over_producer,
+    install,
+    offsets_of,
+    task_starts,
+    write_ahead,
+)
 from .kept import Kept, cut_of
 from .ranges import OffsetRange, check_available, check_partitions
 from .replacing import check_replaceable, take_place
@@ -172,7 +182,10 @@ def run_backfill(
                 entries += write_ahead(plan, later, backfill.token, on_progress=on_progress, failpoint=failpoint)
                 result = result.then(later)
                 failpoint("after-rest")
-            report = install(producer, plan, result, kinds=RESULTS, switch=switch, on_progress=on_progress, failpoint=failpoint)
+            with enough_time(log, producer, plan.application, result.results):
+                report = install(
+                    producer, plan, result, kinds=RESULTS, switch=switch, on_progress=on_progress, failpoint=failpoint
+                )
             result.release()
         except BaseException:
             if kept is None:

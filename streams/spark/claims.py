@@ -20,7 +20,7 @@ from logflume.streams.runtime.positions import Claim, read_times, with_claim
 from logflume.streams.seams import Plan
 
 from .ranges import OffsetRange
-from .writing import take_partition
+from .writing import longest_transaction_ms, take_partition
 
 _COMPUTED = (
     "being computed from its history: start it when that is done; if it was killed, run it once more, or take it back "
@@ -166,8 +166,9 @@ def refuse_state(log: Log, plan: Plan, existing: set[str]) -> None:
 def _fence(log: Log, plan: Plan, existing: set[str]) -> None:
     """Let nobody go on who has written changelogs under another claim."""
     changelogs = {topic for topic in internal_topics(plan) & existing if topic.endswith("-changelog")}
+    longest_ms = longest_transaction_ms(log)
     for tp in _partitions(log, changelogs):
-        take_partition(log, plan.application, tp).close()
+        take_partition(log, plan.application, tp, longest_ms).close()
 
 
 def _partitions(log: Log, topics: Iterable[str]) -> list[TopicPartition]:

@@ -18,19 +18,32 @@ counts what they say and commits. What a reader can see:
     broker, at any of these             nothing     nothing; writers try until it is back: all of it is on its disk
     driver or broker, after the commit  all         all; the decision is on disk before the commit returns
 
-Bound: none for the state. Of results the bound is time, not size: a reader of committed records sees a prefix of a partition, so
-that results that show all at once have to be in one transaction of their partition. All executors together write them within
-what the brokers allow a transaction (`transaction.max.timeout.ms`, 15 minutes unless set); nothing else is in that time.
+Bound: none for the state. A reader of committed records sees a prefix of a partition, so that results that show all at once have
+to be in one transaction of their partition, whatever the protocol around it. Nothing but writing them is in its time, which
+brokers bound (`transaction.max.timeout.ms`, 15 minutes unless set). Where there are more than surely can be written in it, a
+transaction without a time-out is asked for: brokers give it that have `transaction.two.phase.commit.enable` to whoever has the
+right TwoPhaseCommit. It stays open through kills of executors and brokers; that of a driver that was killed is ended by the next
+run, or --abort.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from logflume.log import GroupMetadata, Log, LogflumeError, OffsetAndMetadata, Producer, TopicPartition, TransportError
+from logflume.log import (
+    NO_TIMEOUT_MS,
+    GroupMetadata,
+    InvalidInput,
+    Log,
+    LogflumeError,
+    OffsetAndMetadata,
+    Producer,
+    TopicPartition,
+    TransportError,
+)
 from logflume.streams.runtime.positions import read_times, to_offsets
 from logflume.streams.runtime.task import task_name
 from logflume.streams.seams import Plan, changelog_topic
@@ -39,11 +52,12 @@ from logflume.streams.state import Checkpoint
 from .replay import TaskEnd
 from .rows import RowKind
 from .steps import Progress, StageDone, StepResult
-from .writing import OneTransaction, OwnTransactions, Target, Written
+from .writing import MAX_TIMEOUT, OneTransaction, OwnTransactions, Target, Written, longest_transaction_ms
 
-_TIMEOUT = "transaction.max.timeout.ms"
-_TIMEOUT_DEFAULT_MS = 900_000
+_UNLIMITED = "transaction.two.phase.commit.enable"
 RESULTS = frozenset({RowKind.SINK})
+RESULTS_PER_SECOND_SURE = 10_000
+"""What executors write together at the least; measured: 40 times that by one core."""
 WRITES_MAX = 3
 """How often all rows are written before executors that die make a backfill fail."""
 
@@ -89,12 +103,29 @@ def hand_over_producer(log: Log, application: str) -> Iterator[Producer]:
         producer.close()
 
 
-def longest_transaction_ms(log: Log) -> int:
-    """Return how long brokers let a transaction be open, as far as they say so to us."""
+@contextmanager
+def enough_time(log: Log, producer: Producer, application: str, results: int) -> Iterator[None]:
+    """Let the next transaction of a hand-over be open for as long as so many results may take; say so where it was too short.
+
+    Raises:
+        TransportError: brokers allow no transaction that is long enough; nothing of it is visible.
+    """
+    limit_ms = longest_transaction_ms(log)
+    if results * 1000 > RESULTS_PER_SECOND_SURE * limit_ms:
+        with suppress(InvalidInput):  # it may be fast enough
+            producer.init_transactions(transaction_timeout_ms=NO_TIMEOUT_MS)
+            limit_ms = NO_TIMEOUT_MS
+    begun = time.monotonic()
     try:
-        return int(log.admin().broker_configs().get(_TIMEOUT, _TIMEOUT_DEFAULT_MS))
-    except LogflumeError:  # whoever may not ask gets what a broker allows unless it is set otherwise
-        return _TIMEOUT_DEFAULT_MS
+        yield
+    except LogflumeError as error:
+        if (time.monotonic() - begun) * 1000 < limit_ms:
+            raise
+        raise TransportError(
+            f"the results were not written within the {limit_ms} ms that brokers allow a transaction, so none is visible: set "
+            f"{_UNLIMITED}=true there (with access control, also allow TwoPhaseCommit on the transactional id "
+            f"{application}-backfill), or a longer {MAX_TIMEOUT}"
+        ) from error
 
 
 def write_ahead(

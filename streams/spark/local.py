@@ -32,6 +32,11 @@ class LocalResult:
     parts: list[Any]
     stages: list[StageDone] = field(default_factory=list)
 
+    @property
+    def results(self) -> int:
+        """See `StepResult.results`."""
+        return sum(part.num_rows for part in self.parts if part.column("kind")[0].as_py() == RowKind.SINK)
+
     def write(self, target: Target, kinds: frozenset[RowKind]) -> Written:
         """Write those of these kinds to the log."""
         wanted = [part for part in self.parts if part.column("kind")[0].as_py() in kinds]

@@ -97,6 +97,11 @@ class SparkResult:
     sliced: list[bool]
     stages: list[StageDone]
 
+    @property
+    def results(self) -> int:
+        """See `StepResult.results`."""
+        return sum(frame.filter(frame.kind == int(RowKind.SINK)).count() for frame in self.frames)
+
     def write(self, target: Target, kinds: frozenset[RowKind]) -> Written:
         """Have executors write the rows: changelogs from where they are, results after a shuffle by topic and partition.
 

@@ -107,6 +107,11 @@ class StepResult(Protocol):
         """The end of each task that ran."""
         ...
 
+    @property
+    def results(self) -> int:
+        """How many records of results there are."""
+        ...
+
     def write(self, target: Target, kinds: frozenset[RowKind]) -> Written:
         """Write the records of these kinds, sinks or changelogs, those of one partition in order."""
         ...

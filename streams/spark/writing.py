@@ -32,6 +32,8 @@ WRITTEN = "kind INT, records BIGINT, problem STRING"
 BATCH_BYTES = 1 << 20
 RECORDS_PER_TRANSACTION = 500_000
 TRANSACTION_TIMEOUT_MS = 300_000
+MAX_TIMEOUT = "transaction.max.timeout.ms"
+MAX_TIMEOUT_DEFAULT_MS = 900_000
 
 
 Send = Callable[[str, Chunk], None]
@@ -84,6 +86,7 @@ class _PartitionWriter:
         self._at: TopicPartition | None = None
         self._producer: Producer | None = None
         self._records = 0
+        self._longest_ms = longest_transaction_ms(log)
 
     def send(self, topic: str, chunk: Chunk) -> None:
         at = TopicPartition(topic, chunk.partition)
@@ -99,7 +102,7 @@ class _PartitionWriter:
 
     def _open(self, at: TopicPartition) -> Producer:
         application = self._target.application
-        producer = take_partition(self._log, application, at)
+        producer = take_partition(self._log, application, at, self._longest_ms)
         self._at, self._records = at, 0
         claim = read_times(self._log.admin().group_offsets(application)).claim
         if claim is None or claim.token != self._target.token:
@@ -121,11 +124,22 @@ class _PartitionWriter:
         self._producer = None
 
 
-def take_partition(log: Log, application: str, at: TopicPartition) -> Producer:
-    """Return a producer for a changelog's partition; whoever has written it before cannot any more."""
+def longest_transaction_ms(log: Log) -> int:
+    """Return how long brokers let a transaction be open, as far as they say so to us."""
+    try:
+        return int(log.admin().broker_configs().get(MAX_TIMEOUT, MAX_TIMEOUT_DEFAULT_MS))
+    except LogflumeError:  # whoever may not ask gets what a broker allows unless it is set otherwise
+        return MAX_TIMEOUT_DEFAULT_MS
+
+
+def take_partition(log: Log, application: str, at: TopicPartition, longest_ms: int) -> Producer:
+    """Return a producer for a changelog's partition; whoever has written it before cannot any more.
+
+    `longest_ms`: what brokers let a transaction be open.
+    """
     producer = log.producer(
         transactional_id=f"{application}-backfill-{at.topic}-{at.partition}",
-        transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+        transaction_timeout_ms=min(TRANSACTION_TIMEOUT_MS, longest_ms),
         batch_size=BATCH_BYTES,
     )
     try:

@@ -71,6 +71,28 @@ def test_an_administrator_lets_a_client_in_and_out(server: str, data: Path) -> N
     assert rows("acl", "list", *owner) == []
 
 
+def test_a_client_asks_for_its_own_rights(server: str, data: Path) -> None:
+    owner, topic = ("--data", str(data)), ("--topic", "mine", "--group", "mine")
+    run("topic", "create", "mine", *owner)
+    by_resource = {each["resource"]: each for each in rows("acl", "mine", *topic, *owner)}
+    assert by_resource["topic"]["principal"] == "Owner:local"
+    assert "delete" in by_resource["topic"]["operations"].split()
+    found = rows("acl", "mine", *topic, "--bootstrap", server)
+    assert [(each["resource"], each["operations"]) for each in found] == [
+        ("cluster", "none"),
+        ("topic", "none"),
+        ("group", "none"),
+    ]
+    run("acl", "create", "--principal", "User:ANONYMOUS", "--operation", "read", "--topic", "mine", "--group", "mine", *owner)
+    out, err = run("acl", "mine", *topic, "--bootstrap", server)
+    assert "principal: User:ANONYMOUS (login: none)" in err
+    assert [line.split("\t") for line in out.splitlines()[2:]] == [
+        ["topic", "mine", "read describe"],
+        ["group", "mine", "read describe"],
+    ]
+    run("acl", "delete", "--every", *owner)
+
+
 def test_reading_takes_the_rights_that_readme_grants_and_no_more(server: str, data: Path) -> None:
     owner = ("--data", str(data))
     run("topic", "create", "reports", *owner)

@@ -153,6 +153,17 @@ def test_a_wheel_of_a_clean_checkout_runs_without_the_checkout(installed: Path, 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_files_that_are_no_programs_are_in_the_wheel_too(installed: Path) -> None:
+    (package,) = installed.glob("lib/python*/site-packages/logflume")
+    files = [
+        path for part in PARTS[:4] for path in (ROOT / part).rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    ]
+    read = [path for path in files if path.suffix not in (".c", ".so")]
+    assert [str(path) for path in read if not (package / path.relative_to(ROOT)).is_file()] == []
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_type_checkers_find_the_installed_package_from_elsewhere(installed: Path, tmp_path: Path) -> None:
     """mypy takes an installation by its marker `py.typed`; the checkout, whose layout is odder, goes through both in full."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logflume.log.broker import transactions
+from logflume.log.broker.access import UNRESTRICTED
 from logflume.log.broker.ports import OpenInPartition
 from logflume.log.broker.replies import Reply
 from logflume.log.broker.requests import RequestContext
@@ -116,6 +117,7 @@ class TxnBroker:
         self.time = SimulatedTime()
         self.partitions = Partitions()
         self.journal = journal or SimulatedJournal()
+        self.rights = UNRESTRICTED
         self._producer_ids = itertools.count(1000)
         self._start()
 
@@ -144,7 +146,7 @@ class TxnBroker:
         request = getattr(messages, f"{api}Request")(**fields)
         wire = b"".join(codec.encode(request, version, bytearray()))
         decoded = codec.decode_request(table.key, version, memoryview(wire))
-        answer = self.handlers[api](RequestContext(table.key, version, 1, "c", "127.0.0.1", 1), decoded)
+        answer = self.handlers[api](RequestContext(table.key, version, 1, "c", "127.0.0.1", 1, rights=self.rights), decoded)
         if isinstance(answer, Generator):
             answer = Slices().run(answer)
 

@@ -12,7 +12,7 @@ import pytest
 from logflume.log.batch import encode_batch
 from logflume.log.broker import core as broker_core
 from logflume.log.broker.groups import GroupConfig
-from logflume.log.broker.groups import coordinator as group_coordinator
+from logflume.log.broker.groups.removal import DELETIONS_AT_A_TIME
 from logflume.log.broker.transactions import TransactionConfig
 from logflume.log.broker.transactions import coordinator as transaction_coordinator
 from logflume.log.protocol import messages
@@ -89,7 +89,7 @@ def test_offsets_and_groups_expire_in_short_turns() -> None:
     turns.turns = turns.longest = 0
     broker.time.advance(10 * HOUR_MS)
     assert broker.send("ListGroups").groups == []
-    assert turns.turns >= 3_000 // group_coordinator.DELETIONS_AT_A_TIME
+    assert turns.turns >= 3_000 // DELETIONS_AT_A_TIME
     assert turns.longest <= MOST_WORK
     broker.crash()
     assert broker.send("ListGroups").groups == []

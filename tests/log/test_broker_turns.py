@@ -153,7 +153,7 @@ def test_what_is_at_work_is_nobody_else_s_to_change(tmp_path: Path) -> None:
     assert made.topics[0].error_code in (0, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT)
     left = {name for name, _ in broker.core.partitions}
     assert left == set(broker.core.cluster.topics)
-    assert not broker.core.busy_topics
+    assert not broker.core.topic_rules.busy
     broker.close()
     again = TurnedBroker(tmp_path)
     assert {name for name, _ in again.core.partitions} == left

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logflume.log.broker.groups import GroupConfig, coordinator
+from logflume.log.broker.groups import GroupConfig, removal
 from logflume.log.broker.groups import journal_records as records
 from logflume.log.broker.partitioner import partition_of
 from logflume.log.broker.ports import JournalRecord
@@ -89,7 +89,7 @@ def test_a_deleted_group_stays_deleted_whatever_was_on_its_way(broker: Broker) -
 
 
 def test_a_group_is_deleted_with_its_offsets_a_part_at_a_time(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator, "DELETIONS_AT_A_TIME", 1)
+    monkeypatch.setattr(removal, "DELETIONS_AT_A_TIME", 1)
     broker.commit({("t", 0): 1, ("t", 1): 2})
     broker.journal.is_manual = True
     deleting = broker.send("DeleteGroups", groups_names=["g"])

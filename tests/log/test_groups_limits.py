@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from logflume.log.broker.groups import GroupConfig
-from logflume.log.broker.groups.classic.membership import PENDING_MAX, JoinRequest
+from logflume.log.broker.groups.classic.membership import PENDING_MAX
+from logflume.log.broker.groups.classic.requests import JoinRequest
 from logflume.log.broker.testing.simulated import SimulatedJournal
 from logflume.log.protocol.errors import ErrorCode
 

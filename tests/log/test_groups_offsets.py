@@ -315,7 +315,7 @@ def test_a_pending_offset_does_not_expire(broker: Broker) -> None:
 
 def test_offsets_go_with_their_topic(broker: Broker) -> None:
     broker.commit({("t", 0): 5, ("u", 0): 6})
-    broker.groups.on_topics_deleted(["t"])
+    broker.groups.removal.drop_topics(["t"])
     assert broker.fetch() == {("u", 0): (6, OK)}
     broker.crash()
     assert broker.fetch() == {("u", 0): (6, OK)}

@@ -161,6 +161,20 @@ read = ["shared-*"]
 """
 
 
+def test_a_registry_that_strangers_reach_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Without users or without TLS it stays on this machine, unless somebody says so, which is said aloud."""
+    (tmp_path / "users.toml").write_text(USERS)
+    users = UserFile(tmp_path / "users.toml")
+    data = str(tmp_path / "data")
+    with pytest.raises(InvalidInput, match=r"no users and no TLS.*--users FILE.*`logflume cert issue NAME --host HOST`"):
+        RegistryServer(data, host="0.0.0.0", port=0)
+    with pytest.raises(InvalidInput, match=r"it has no TLS.*--tls-certificate.*--insecure"):
+        RegistryServer(data, host="", port=0, users=users)
+    with RegistryServer(data, host="0.0.0.0", port=0, is_insecure=True):
+        pass
+    assert "insecure: the schema registry on 0.0.0.0" in caplog.text
+
+
 def test_users_of_the_cluster_have_rights_in_the_registry(tmp_path: Path) -> None:
     (tmp_path / "users.toml").write_text(OF_CLUSTER)
     cluster = Secured(tmp_path)

@@ -196,7 +196,7 @@ def test_there_is_an_end_to_groups() -> None:
     assert made.beat("a", 0, ("t",), group="i").error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert made.groups.refusal_of_change("i", may_create=True) is not None
     made.beat("a", -1, group="h")
-    assert made.coordinator.delete_group("h").value is ErrorCode.NONE
+    assert made.coordinator.removal.delete("h").value is ErrorCode.NONE
     assert made.beat("a", 0, ("t",), group="i").error is ErrorCode.NONE
 
 
@@ -249,7 +249,7 @@ def test_a_restart_after_any_write_finds_the_state_of_that_moment(steps: list[tu
         elif action == "wait":
             made.time.advance(20_000)
         else:
-            made.coordinator.delete_group("g")
+            made.coordinator.removal.delete("g")
         restarted = Groups(made.journal.crashed())
         assert restarted.snapshot() == made.snapshot()
         restarted.coordinator.close()

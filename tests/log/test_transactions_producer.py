@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
+from logflume.log.broker.access import UNRESTRICTED, Operation, Resource, Rights
 from logflume.log.broker.partitioner import partition_of
 from logflume.log.broker.replies import Reply
 from logflume.log.broker.transactions import TransactionConfig
 from logflume.log.broker.transactions.end_rules import decide_end
 from logflume.log.broker.transactions.metadata import LAST_USABLE_EPOCH, MAX_EPOCH, Txn, TxnState
+from logflume.log.interfaces import NO_TIMEOUT_MS
 from logflume.log.protocol.errors import ErrorCode
 
 from ._transactions_harness import Marker, TxnBroker, ended
@@ -462,6 +464,45 @@ def test_the_time_counts_from_the_beginning_of_the_transaction(broker: TxnBroker
     broker.add(producer, ("t", 1))
     broker.time.advance(2_000)
     assert broker.state() == "CompleteAbort"
+
+
+class AllButUnlimited:
+    """Rights to everything but a transaction without a time-out."""
+
+    def allows(self, operation: Operation, resource: Resource, name: str) -> bool:
+        return (operation, resource) != (Operation.TWO_PHASE_COMMIT, Resource.TRANSACTIONAL_ID)
+
+    def allows_some(self, operation: Operation, resource: Resource) -> bool:
+        return True
+
+
+def test_a_transaction_without_a_time_out_is_ended_by_its_producer_or_the_next() -> None:
+    broker = TxnBroker(config=TransactionConfig(has_unlimited=True))
+    producer = broker.started(timeout_ms=NO_TIMEOUT_MS)
+    broker.add(producer, ("t", 0))
+    month_ms = 31 * 24 * 3_600_000
+    broker.time.advance(month_ms)
+    broker.crash()
+    broker.time.advance(month_ms)
+    assert broker.state() == "Ongoing"
+    assert broker.end(producer)[0] == OK
+    producer = broker.started(timeout_ms=NO_TIMEOUT_MS)
+    broker.add(producer, ("t", 0))
+    assert broker.init(timeout_ms=5_000) == (CONCURRENT, *NOTHING)
+    assert broker.state() == "CompleteAbort"
+    producer = broker.started(timeout_ms=5_000)
+    broker.add(producer, ("t", 0))
+    broker.time.advance(5_000)
+    assert broker.state() == "CompleteAbort", "it has the time-out of its last start"
+
+
+@pytest.mark.parametrize(("is_on", "rights"), [(False, UNRESTRICTED), (True, AllButUnlimited())])
+def test_a_transaction_without_a_time_out_is_for_those_who_may(is_on: bool, rights: Rights) -> None:
+    broker = TxnBroker(config=TransactionConfig(has_unlimited=is_on))
+    broker.rights = rights
+    assert broker.init(timeout_ms=NO_TIMEOUT_MS) == (ErrorCode.INVALID_TRANSACTION_TIMEOUT, *NOTHING)
+    assert broker.init(timeout_ms=NO_TIMEOUT_MS - 1) == (ErrorCode.INVALID_TRANSACTION_TIMEOUT, *NOTHING)
+    assert broker.init() == (OK, 1000, 0)
 
 
 def test_an_abort_that_cannot_be_stored_is_tried_again(broker: TxnBroker) -> None:

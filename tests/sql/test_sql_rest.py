@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from logflume.log import InvalidInput, connect
+from logflume.log.registry import Rights
 from logflume.sql import SqlEngine
 from logflume.sql.rest import SqlServer, errors
 
@@ -279,6 +280,15 @@ def test_pages_of_other_sites_and_other_names_are_refused(client: httpx.Client) 
 def test_only_this_machine_is_served_without_users(server: SqlServer) -> None:
     with pytest.raises(InvalidInput, match="loopback"):
         SqlServer(server._engine, host="0.0.0.0")
+
+
+def test_passwords_do_not_go_to_other_machines_in_the_clear(server: SqlServer) -> None:
+    class Nobody:
+        async def rights(self, authorization: bytes | None) -> Rights:
+            raise AssertionError("nothing is served")
+
+    with pytest.raises(InvalidInput, match=r"no TLS.*`logflume cert issue NAME --host HOST`.*--insecure"):
+        SqlServer(server._engine, host="0.0.0.0", users=Nobody())
 
 
 def test_a_table_is_followed_over_a_websocket(server: SqlServer) -> None:

@@ -54,7 +54,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlServer]:
     with (
         connect(folder / "log") as log,
         SqlEngine(log, folder / "sql") as engine,
-        SqlServer(engine, host="0.0.0.0", users=user_file(folder)) as opened,
+        SqlServer(engine, host="0.0.0.0", users=user_file(folder), is_insecure=True) as opened,
     ):
         list(engine.execute(SETUP))
         yield opened

@@ -15,6 +15,7 @@ import pytest
 
 import logflume.streams as lf
 from logflume.log import InvalidInput, TopicPartition, UnknownName, connect
+from logflume.log.page_door import Asker
 from logflume.log.schemas import BIGINT, Column
 from logflume.streams import col, count, sum
 from logflume.streams.query import StoreQuery
@@ -68,7 +69,7 @@ def test_any_instance_answers_for_all_keys_typed(tmp_path: Path) -> None:
             assert windows.get(WindowedKey("user7", 40_000, 50_000)) == {"n": 1}
             at = instances(log.admin(), app.name)
             assert len(at) == 2
-            assert sorted(status["instance_id"] for _, status in statuses(at)) == ["i0", "i1"]
+            assert sorted(status["instance_id"] for _, status in statuses(at, Asker(None))) == ["i0", "i1"]
 
 
 def test_a_partition_that_moves_is_found_again(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ import pytest
 from logflume.log import InvalidInput, Log, LogflumeError, connect
 from logflume.streams.runtime import Engine, EngineOptions, internal_topics
 from logflume.streams.spark import BackfillReport, LocalRunner, Progress, abort_backfill, plan_backfill, run_backfill, writing
-from logflume.streams.spark.handover import longest_transaction_ms
 from logflume.streams.spark.ranges import reachable
 from logflume.streams.spark.steps import in_order
+from logflume.streams.spark.writing import longest_transaction_ms
 
 from ..log._server_process import ServerProcess
 from ._spark_apps import (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from logflume.log.broker.access import CLUSTER_NAME, Operation, Resource
-from logflume.log.broker.core import Core, check_topic_name
+from logflume.log.broker.core import Core
 from logflume.log.broker.replies import refuse
 from logflume.log.broker.requests import RequestContext
 from logflume.log.broker.security.internal_topics import require_may_change
@@ -24,6 +24,7 @@ from logflume.log.broker.settings.table import (
 )
 from logflume.log.broker.state.metadata import Topic
 from logflume.log.broker.telemetry.subscriptions import metrics_spec
+from logflume.log.broker.topic_rules import check_topic_name
 from logflume.log.broker.turns.slices import Steps
 from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, KafkaError, messages
@@ -200,7 +201,7 @@ def _alter_topic(
     topic = _topic(core, asked.resource_name)
     require_may_change(context, topic.name)
     configs = change(asked, topic_spec, topic.configs)
-    core.check_topic_configs(configs)
+    core.topic_rules.check_configs(configs)
     if not is_dry and configs != topic.configs:
         yield from core.set_topic_configs(topic, configs)
 

@@ -6,11 +6,12 @@ from collections.abc import Generator, Iterable, Mapping
 from typing import Any
 
 from logflume.log.broker.access import CLUSTER_NAME, Operation, Resource
-from logflume.log.broker.core import LEADER_EPOCH, Core, check_topic_name
+from logflume.log.broker.core import LEADER_EPOCH, Core
 from logflume.log.broker.replies import Reply
 from logflume.log.broker.requests import RequestContext
 from logflume.log.broker.security.internal_topics import change_refusal
 from logflume.log.broker.state.metadata import Topic
+from logflume.log.broker.topic_rules import check_topic_name
 from logflume.log.broker.turns.slices import Steps
 from logflume.log.errors import LogflumeError
 from logflume.log.protocol import ErrorCode, KafkaError, messages
@@ -123,7 +124,7 @@ def _create_missing(
                 context.require(Operation.DESCRIBE, Resource.TOPIC, name)
                 if not context.may(Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME):
                     context.require(Operation.CREATE, Resource.TOPIC, name)
-                core.check_new_topic(name, partition_count, {}, others=partition_count * len(wanted))
+                core.topic_rules.check_new(name, partition_count, {}, others=partition_count * len(wanted))
                 if quota is not None:
                     quota.take(partition_count)
                 wanted.append(core.new_topic(name, partition_count, {}))

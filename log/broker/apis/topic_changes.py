@@ -1,7 +1,7 @@
 """Creates, extends and deletes topics, all those of a request together: files off the loop, one write of `cluster.json`.
 
 Each of these is a generator of slices (`turns/slices.py`) and returns the errors by topic; a topic without one is done, durably.
-What is asked for was checked before. Topics at work are `Core.busy_topics`, which nobody else changes meanwhile.
+What is asked for was checked before. Topics at work are `TopicRules.busy`, which nobody else changes meanwhile.
 
 Order, for a crash in between: logs are made before their topic is recorded (an empty log without a topic is removed at the next
 start), and a topic is recorded as deleted before its logs go (the next start goes on with that).
@@ -51,7 +51,7 @@ def _create_own(core: Core, wanted: Mapping[str, tuple[int, Mapping[str, str]]])
         if name in core.cluster.topics:
             continue
         try:
-            core.check_new_topic(name, partition_count, configs, others=sum(topic.partition_count for topic in topics))
+            core.topic_rules.check_new(name, partition_count, configs, others=sum(topic.partition_count for topic in topics))
         except KafkaError as error:
             errors[name] = error
         else:
@@ -63,7 +63,7 @@ def create_all(core: Core, topics: Sequence[Topic]) -> Change:
     """Create topics of different names that were checked."""
     if not topics:
         return {}
-    with core.changing(topics, sum(topic.partition_count for topic in topics)):
+    with core.topic_rules.changing(topics, sum(topic.partition_count for topic in topics)):
         errors = yield from _finish_deletions(core, {topic.name for topic in topics})
         if errors:
             return {topic.name: errors.get(topic.name, next(iter(errors.values()))) for topic in topics}
@@ -85,7 +85,7 @@ def extend_all(core: Core, totals: Mapping[str, int]) -> Change:
         return {}
     topics = [core.cluster.topics[name] for name in totals]
     firsts = {topic.name: topic.partition_count for topic in topics}
-    with core.changing(topics, sum(totals[topic.name] - topic.partition_count for topic in topics)):
+    with core.topic_rules.changing(topics, sum(totals[topic.name] - topic.partition_count for topic in topics)):
         more = [(topic, range(topic.partition_count, totals[topic.name])) for topic in topics]
         logs, errors = yield from _make_logs(core, more)
         made = [topic for topic in topics if topic.name not in errors]
@@ -104,7 +104,7 @@ def delete_all(core: Core, topics: Sequence[Topic]) -> Change:
     """Delete topics and their data. Long polls on them are woken."""
     if not topics:
         return {}
-    with core.changing(topics, 0):
+    with core.topic_rules.changing(topics, 0):
         yield from core.cluster.later(DeletionBegun(frozenset(topic.topic_id for topic in topics)))
         jobs: list[tuple[Topic, _Job]] = []
         for number, topic in enumerate(topics, start=1):

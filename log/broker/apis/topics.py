@@ -78,7 +78,7 @@ def _make(core: Core, wanted: dict[str, tuple[Created, Topic]]) -> Steps:
     """Make the topics; those that could not be are answered so and left out."""
     for name, (answer, topic) in list(wanted.items()):
         try:  # again, for somebody else may have been faster
-            core.check_new_topic(name, topic.partition_count, {})
+            core.topic_rules.check_new(name, topic.partition_count, {})
         except LogflumeError as error:
             refuse(answer, error)
             del wanted[name]
@@ -115,7 +115,7 @@ def _checked(core: Core, asked: Asked, others: int) -> Topic:
             f"replication factor {asked.replication_factor}: this cluster has 1 broker; use 1",
         )
     configs = {config.name: _config_value(config) for config in asked.configs}
-    core.check_new_topic(asked.name, partition_count, configs, others=others)
+    core.topic_rules.check_new(asked.name, partition_count, configs, others=others)
     return core.new_topic(asked.name, partition_count, configs)
 
 
@@ -180,7 +180,7 @@ def _unmake(core: Core, wanted: dict[bytes, tuple[Deleted, Topic]]) -> Steps:
     for topic_id, (answer, topic) in list(wanted.items()):
         try:  # again, for somebody else may have been faster
             _existing(core, None, topic_id)
-            core.check_not_busy(topic.name)
+            core.topic_rules.check_not_busy(topic.name)
         except LogflumeError as error:
             refuse(answer, error)
             del wanted[topic_id]
@@ -238,7 +238,7 @@ def create_partitions(core: Core, context: RequestContext, request: messages.Cre
             require_may_change(context, topic.name)
             if asked.name in wanted:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {asked.name!r} is named twice in one request")
-            core.check_more_partitions(topic, asked.count, others=more)
+            core.topic_rules.check_more_partitions(topic, asked.count, others=more)
             _check_new_assignments(core, topic, asked)
             if quota is not None:
                 quota.take(asked.count - topic.partition_count)
@@ -257,7 +257,7 @@ def create_partitions(core: Core, context: RequestContext, request: messages.Cre
 def _extend(core: Core, wanted: dict[str, tuple[Extended, int]]) -> Steps:
     for name, (answer, count) in list(wanted.items()):
         try:  # again, for somebody else may have been faster
-            core.check_more_partitions(_existing(core, name, ZERO_UUID), count)
+            core.topic_rules.check_more_partitions(_existing(core, name, ZERO_UUID), count)
         except LogflumeError as error:
             refuse(answer, error)
             del wanted[name]
@@ -287,7 +287,7 @@ def _check_new_assignments(core: Core, topic: Topic, asked: messages.CreateParti
 def _too_many(core: Core, topics: int) -> KafkaError | None:
     """Return the error of a request with too many topics, None for any other."""
     try:
-        core.check_request_size(topics)
+        core.topic_rules.check_request_size(topics)
     except KafkaError as error:
         return error
     return None

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from logflume.log.broker.partitioner import partition_of
 from logflume.log.broker.ports import (
     Clock,
     GroupSettings,
@@ -24,13 +23,13 @@ from logflume.log.broker.ports import (
     do_at_once,
 )
 from logflume.log.broker.replies import Reply
-from logflume.log.broker.turns.deadline import Deadline
 from logflume.log.errors import DecodeError
 from logflume.log.internal_topics import OFFSETS_TOPIC
 from logflume.log.protocol.errors import ErrorCode
 
 from .classic.group import ClassicGroup, GroupState
-from .classic.membership import JoinRequest, JoinResult, Membership, SyncRequest, SyncResult
+from .classic.membership import Membership
+from .classic.requests import JoinRequest, JoinResult, SyncRequest, SyncResult
 from .config import GroupConfig
 from .consumer.classic_members import ClassicMembers
 from .consumer.group import ConsumerGroup, ConsumerMember
@@ -50,21 +49,16 @@ from .offset_commits import (
     refuse_consumer_commit,
     refuse_streams_commit,
     topics_in_use,
-    write_error,
 )
 from .offsets import Offsets, OffsetStore, TopicPartition
 from .refused import Refused
+from .removal import Removal
 from .replay import Replay
 from .share import ShareGroup, ShareGroups
 from .streams import StreamsGroup, StreamsGroups, StreamsHeartbeat, StreamsResult
 from .streams.groups import MayCreate, TopicsMissing
 from .streams.groups import check_request as check_streams_request
 from .table import MAX_ID_CHARS, AnyGroup, GroupTable
-
-LOOKED_AT_A_TIME = 5_000
-"""Groups and offsets that are looked at for their age in one turn of the loop."""
-DELETIONS_AT_A_TIME = 500
-"""Offsets of a group that is deleted, removed in one turn of the loop."""
 
 
 class GroupCoordinator:
@@ -96,9 +90,9 @@ class GroupCoordinator:
         self._membership = Membership(config, clock, timers, new_id, self._store_group, self._forget_if_nothing)
         self._offsets = OffsetStore()
         self._commits = OffsetCommits(config, clock, journal, topics, self._offsets)
-        self._expiry = Deadline(clock, timers, self._on_expiry)
-        self._expiring: list[str] = []
-        """Groups that this round has not looked at yet."""
+        self.removal = Removal(
+            config, clock, timers, topics, self._groups, self._offsets, self._commits, share_states, self._tombstones
+        )
 
     # -- life
 
@@ -126,11 +120,11 @@ class GroupCoordinator:
             self._groups.put(self.share.restore(ShareGroup(group_id), values))
         for group_id in self._offsets.group_ids() - set(self._groups.ids()):
             self._groups.put(self._membership.new_group(group_id))
-        self._expiry.set_after(self.config.offsets_retention_check_interval_ms)
+        self.removal.begin()
 
     def close(self) -> None:
         """Stop all timers; nothing is called back any more."""
-        self._expiry.cancel()
+        self.removal.stop()
         for group in self._groups.all():
             group.cancel_timers()
 
@@ -138,7 +132,7 @@ class GroupCoordinator:
 
     def journal_partition(self, group_id: str) -> int:
         """Return the partition of `__consumer_offsets` that a group lives in."""
-        return partition_of(group_id, self._journal.partition_count)
+        return self._commits.partition_of(group_id)
 
     def kind_of(self, group_id: str) -> GroupKind | None:
         """Return the protocol of a group, None for one that does not exist."""
@@ -356,52 +350,6 @@ class GroupCoordinator:
         group.last_write.then(lambda _: reply.set(results))
         return reply
 
-    def delete_group(self, group_id: str) -> Reply:
-        """Delete an empty group and its offsets; the reply is an ErrorCode, once that is on disk."""
-        reply = Reply()
-        group = self._groups.get(group_id)
-        if group is None or group.state != GroupState.EMPTY:
-            reply.set(ErrorCode.NON_EMPTY_GROUP if group else ErrorCode.GROUP_ID_NOT_FOUND)
-            return reply
-        if group.last_write is not None and not group.last_write.is_done:
-            # Offsets on their way to disk must be there before they are removed.
-            group.last_write.then(lambda _: self.delete_group(group_id).then(reply.set))
-            return reply
-        group.die()
-        # What a share group has of partitions goes first: a group may be there without it, but not the other way round.
-        stated = self._share_states.delete_group(group_id) if isinstance(group, ShareGroup) else Reply.of(ErrorCode.NONE)
-        stated.then(lambda error: self._delete_rest(group, error, reply))
-        return reply
-
-    def _delete_rest(self, group: AnyGroup, error: ErrorCode, reply: Reply) -> None:
-        """Remove the offsets and the records of a group that is dead, unless there was an error before."""
-        if error:
-            group.revive()
-            reply.set(error)
-            return
-        committed = [*self._offsets.committed(group.group_id).keys() | self._offsets.pending_partitions(group.group_id)]
-        self._delete_from(0, group, committed, reply)
-
-    def _delete_from(self, start: int, group: AnyGroup, committed: Sequence[TopicPartition], reply: Reply) -> None:
-        """Remove some offsets of a group that is dead; the others when that is on disk, and the group with the last."""
-        end = start + DELETIONS_AT_A_TIME
-        is_last = end >= len(committed)
-
-        def on_written(base_offset: int) -> None:
-            if base_offset < 0:
-                group.revive()
-                reply.set(write_error(base_offset))
-                return
-            self._offsets.forget(group.group_id, committed[start:end])
-            if not is_last:
-                self._delete_from(end, group, committed, reply)
-                return
-            self._groups.drop(group)
-            reply.set(ErrorCode.NONE)
-
-        partition, more = self.journal_partition(group.group_id), self._tombstones(group) if is_last else ()
-        self._commits.write_tombstones(group, partition, committed[start:end], more=more).then(on_written)
-
     # -- offsets
 
     def commit_offsets(
@@ -436,7 +384,7 @@ class GroupCoordinator:
             refusal = refuse_commit(group, committer, is_transactional=is_transactional)
             if not refusal and committer.member_id in group.members:
                 group.members[committer.member_id].touch()
-        return self._commits.commit(group, self.journal_partition(group_id), offsets, refusal=refusal, txn=txn)
+        return self._commits.commit(group, offsets, refusal=refusal, txn=txn)
 
     def refuse_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Return why a member of a consumer group may not fetch offsets: it is unknown or its epoch is old (OffsetFetch 9)."""
@@ -467,21 +415,12 @@ class GroupCoordinator:
         if isinstance(group, ClassicGroup) and group.members and group.protocol_type != "consumer":
             return Reply.of(ErrorCode.NON_EMPTY_GROUP)
         topics = self._topics_in_use(group)
-        return self._commits.delete(group, self.journal_partition(group_id), partitions, topics=topics)
+        return self._commits.delete(group, partitions, topics=topics)
 
     def on_marker(self, partition: int, producer_id: int, *, is_commit: bool) -> None:
         """Hear that a transaction's marker is on disk in a partition of `__consumer_offsets`."""
         groups = [g for g in self._offsets.groups_of_transaction(producer_id) if self.journal_partition(g) == partition]
         self._offsets.end_transaction(producer_id, groups, is_commit=is_commit)
-
-    def on_topics_deleted(self, topics: Iterable[str]) -> None:
-        """Remove the offsets of topics that are gone."""
-        names = frozenset(topics)
-        for group in list(self._groups.all()):
-            gone = [partition for partition in self._offsets.committed(group.group_id) if partition[0] in names]
-            if gone:
-                self._commits.write_tombstones(group, self.journal_partition(group.group_id), gone)
-                self._offsets.forget(group.group_id, gone)
 
     # -- inside
 
@@ -509,45 +448,3 @@ class GroupCoordinator:
             return False
         self._groups.drop(group)
         return True
-
-    def _on_expiry(self) -> None:
-        """Remove offsets past their retention and groups that nothing is left of; some in one turn of the loop."""
-        if not self._expiring:
-            self._expiring = list(self._groups.ids())
-        left = LOOKED_AT_A_TIME
-        while self._expiring and left > 0:
-            group = self._groups.get(self._expiring.pop())
-            if group is not None:
-                left -= 1 + len(self._offsets.committed(group.group_id))
-                left -= self._expire_offsets(group) * LOOKED_AT_A_TIME // DELETIONS_AT_A_TIME
-        self._expiry.set_after(0 if self._expiring else self.config.offsets_retention_check_interval_ms)
-
-    def _expire_offsets(self, group: AnyGroup) -> int:
-        """Remove offsets of a group that are old, and the group if nothing is left; return how many."""
-        old = self._expired(group)
-        if len(old) > DELETIONS_AT_A_TIME:
-            old = old[:DELETIONS_AT_A_TIME]
-            self._expiring.append(group.group_id)
-        if old:
-            self._commits.write_tombstones(group, self.journal_partition(group.group_id), old)
-            self._offsets.forget(group.group_id, old)
-        has_offsets = self._offsets.committed(group.group_id) or self._offsets.pending_partitions(group.group_id)
-        # Nothing but a request removes a share group.
-        is_awaited = isinstance(group, ShareGroup) or (isinstance(group, ClassicGroup) and group.pending)
-        if group.state == GroupState.EMPTY and not has_offsets and not is_awaited:
-            self.delete_group(group.group_id)
-        return len(old)
-
-    def _expired(self, group: AnyGroup) -> list[TopicPartition]:
-        """Return the offsets that expire: all old ones of an empty group since it is empty, else those nobody reads."""
-        limit_ms = self._clock.wall_ms() - self.config.offsets_retention_ms
-        old = self._offsets.older_than(group.group_id, limit_ms)
-        if not isinstance(group, ClassicGroup):
-            in_use = group.topics_in_use(self._topics)
-            return [partition for partition in old if partition[0] not in in_use]
-        if group.is_simple:
-            return old
-        if group.state is GroupState.EMPTY:
-            return old if group.state_since_ms <= limit_ms else []
-        topics = topics_in_use(group) if group.state is GroupState.STABLE else None
-        return [] if topics is None else [partition for partition in old if partition[0] not in topics]

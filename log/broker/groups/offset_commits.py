@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from logflume.log.broker.partitioner import partition_of
 from logflume.log.broker.ports import Clock, Journal, JournalRecord, Topics
 from logflume.log.broker.replies import Reply
 from logflume.log.protocol.errors import ErrorCode
 
 from .classic.group import ClassicGroup, GroupState
-from .classic.membership import check_member
+from .classic.requests import check_member
 from .config import GroupConfig
 from .consumer.group import ConsumerGroup
 from .journal_records import OffsetKey, OffsetValue, encode_offset_key, encode_offset_value
@@ -75,10 +76,13 @@ class OffsetCommits:
     def __init__(self, config: GroupConfig, clock: Clock, journal: Journal, topics: Topics, store: OffsetStore) -> None:
         self._config, self._clock, self._journal, self._topics, self._store = config, clock, journal, topics, store
 
+    def partition_of(self, group_id: str) -> int:
+        """Return the partition of `__consumer_offsets` that a group lives in."""
+        return partition_of(group_id, self._journal.partition_count)
+
     def commit(
         self,
         group: OffsetHolder,
-        journal_partition: int,
         offsets: Mapping[TopicPartition, NewOffset],
         *,
         refusal: Refusal,
@@ -103,7 +107,9 @@ class OffsetCommits:
         producer_id, producer_epoch = (txn.producer_id, txn.producer_epoch) if txn else (-1, -1)
         if txn:
             self._store.expect(group.group_id, good)
-        written = self._journal.append(journal_partition, records, producer_id=producer_id, producer_epoch=producer_epoch)
+        written = self._journal.append(
+            self.partition_of(group.group_id), records, producer_id=producer_id, producer_epoch=producer_epoch
+        )
         group.last_write = written
 
         def on_written(base_offset: int) -> None:
@@ -130,7 +136,6 @@ class OffsetCommits:
     def delete(
         self,
         group: OffsetHolder,
-        journal_partition: int,
         partitions: Iterable[TopicPartition],
         *,
         topics: frozenset[str] | None,
@@ -161,13 +166,12 @@ class OffsetCommits:
                 self._store.forget(group.group_id, gone)
             reply.set(errors)
 
-        self.write_tombstones(group, journal_partition, gone).then(on_written)
+        self.write_tombstones(group, gone).then(on_written)
         return reply
 
     def write_tombstones(
         self,
         group: OffsetHolder,
-        journal_partition: int,
         partitions: Iterable[TopicPartition],
         *,
         more: Sequence[JournalRecord] = (),
@@ -178,7 +182,7 @@ class OffsetCommits:
             JournalRecord(encode_offset_key(OffsetKey(group.group_id, topic, partition)), None, now_ms)
             for topic, partition in partitions
         ]
-        group.last_write = self._journal.append(journal_partition, [*records, *more])
+        group.last_write = self._journal.append(self.partition_of(group.group_id), [*records, *more])
         return group.last_write
 
 

@@ -11,6 +11,7 @@ class TransactionConfig:
 
     Attributes:
         max_timeout_ms: `transaction.max.timeout.ms`, the longest timeout a producer may ask for.
+        has_unlimited: `transaction.two.phase.commit.enable`, whether NO_TIMEOUT_MS may be asked for.
         id_expiration_ms: `transactional.id.expiration.ms`, how long an idle id is remembered.
         expiry_check_interval_ms: `transaction.remove.expired.transaction.cleanup.interval.ms`.
         max_ids: `logflume.max.transactional.ids`, how many are remembered.
@@ -21,6 +22,7 @@ class TransactionConfig:
     """
 
     max_timeout_ms: int = 900_000
+    has_unlimited: bool = False
     id_expiration_ms: int = 7 * 24 * 3_600_000
     expiry_check_interval_ms: int = 3_600_000
     max_ids: int = 100_000

@@ -16,13 +16,14 @@ written at the same time, and a crash may leave either:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from logflume.log.broker.partitioner import partition_of
 from logflume.log.broker.ports import Admission, Clock, Journal, JournalRecord, OpenInPartition, Timers, TxnPartitions
 from logflume.log.broker.replies import Reply
 from logflume.log.broker.turns.deadline import Deadline
 from logflume.log.errors import DecodeError
+from logflume.log.interfaces import NO_TIMEOUT_MS
 from logflume.log.internal_topics import TRANSACTIONS_TOPIC
 from logflume.log.protocol.errors import ErrorCode
 
@@ -31,12 +32,13 @@ from .end_rules import EndAction, decide_end
 from .journal_records import decode_key, decode_value, encode_key, encode_value
 from .markers import MarkerWriter
 from .metadata import LAST_USABLE_EPOCH, NO_EPOCH, NO_ID, TopicPartition, Txn, TxnState
+from .slot import Slot, for_writers, may_resume, refuse_addition, refuse_producer
 
 RETRY_TIMEOUT_AFTER_MS = 50
 MAX_ID_CHARS = 1024
+"""Transactional ids may be so long; the protocol's 32,767 would cost gigabytes."""
 EXPIRED_AT_A_TIME = 250
 """Ids that are looked at for their age in one turn of the loop, each of which may be forgotten by a record of its own."""
-"""Transactional ids may be so long; the protocol's 32,767 would cost gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,28 +48,6 @@ class ProducerGrant:
     error: ErrorCode
     producer_id: int = NO_ID
     producer_epoch: int = NO_EPOCH
-
-
-@dataclass(eq=False, slots=True)
-class _Slot:
-    """One transactional id. `txn` is on disk; `next`, if set, is on its way there (the last of several, if they are additions).
-
-    `ends`: EndTxn requests to answer when the end under way is complete. `adding`: the last addition on its way.
-    `is_undecided`: an end has begun and is on no disk yet. `is_replayed`: read from the journal, and not ended since.
-    """
-
-    txn: Txn
-    timeout: Deadline
-    next: Txn | None = None
-    ends: list[Reply] = field(default_factory=list)
-    adding: Reply | None = None
-    is_known: bool = True
-    is_undecided: bool = False
-    is_replayed: bool = False
-
-    @property
-    def latest(self) -> Txn:
-        return self.next or self.txn
 
 
 class TransactionCoordinator:
@@ -87,7 +67,7 @@ class TransactionCoordinator:
         self._config, self._clock, self._timers, self._journal = config, clock, timers, journal
         self._partitions, self._new_producer_id = partitions, new_producer_id
         self._markers = MarkerWriter(config, timers, partitions)
-        self._slots: dict[str, _Slot] = {}
+        self._slots: dict[str, Slot] = {}
         self._expiry = Deadline(clock, timers, self._on_expiry)
         self._expiring: list[str] = []
         """Ids that this round has not looked at yet."""
@@ -121,7 +101,7 @@ class TransactionCoordinator:
         for found in opened:
             self._adopt(next((s for s in self._slots.values() if s.txn.producer_id == found.producer_id), None), found)
 
-    def _adopt(self, slot: _Slot | None, found: OpenInPartition) -> None:
+    def _adopt(self, slot: Slot | None, found: OpenInPartition) -> None:
         """Take records into the transaction of their producer's epoch; those of ids that are not known are left as they are."""
         if slot is None or slot.latest.producer_epoch != found.producer_epoch:
             return
@@ -163,16 +143,24 @@ class TransactionCoordinator:
     # -- InitProducerId
 
     def init_producer(
-        self, transactional_id: str, timeout_ms: int, *, producer_id: int = NO_ID, producer_epoch: int = NO_EPOCH
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        *,
+        producer_id: int = NO_ID,
+        producer_epoch: int = NO_EPOCH,
+        may_be_unlimited: bool = False,
     ) -> Reply:
         """Give a producer its id and an epoch that fences all before it; the reply is a ProducerGrant.
 
         An open transaction is aborted first: CONCURRENT_TRANSACTIONS until that is done. With a producer id and epoch
-        (KIP-360) the caller says who it was, and is fenced if somebody else came after it.
+        (KIP-360) the caller says who it was, and is fenced if somebody else came after it. `may_be_unlimited`: it has the right
+        to NO_TIMEOUT_MS, with which only its own end, or the next producer of its id, ends a transaction (as KIP-939).
         """
         if not transactional_id or len(transactional_id) > MAX_ID_CHARS:
             return _grant(ErrorCode.INVALID_REQUEST)
-        if not 0 < timeout_ms <= self._config.max_timeout_ms:
+        is_unlimited = timeout_ms == NO_TIMEOUT_MS and may_be_unlimited and self._config.has_unlimited
+        if not is_unlimited and not 0 < timeout_ms <= self._config.max_timeout_ms:
             return _grant(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         slot = self._slots.get(transactional_id)
         if slot is None:
@@ -184,7 +172,7 @@ class TransactionCoordinator:
             return self._store_grant(slot, txn)
         if slot.next is not None or slot.txn.state.is_preparing:
             return _grant(ErrorCode.CONCURRENT_TRANSACTIONS)
-        if producer_id != NO_ID and not _may_resume(slot.txn, producer_id, producer_epoch):
+        if producer_id != NO_ID and not may_resume(slot.txn, producer_id, producer_epoch):
             return _grant(ErrorCode.PRODUCER_FENCED)
         known_epoch = producer_epoch if producer_id != NO_ID else NO_EPOCH
         if slot.txn.state is TxnState.ONGOING:
@@ -201,7 +189,7 @@ class TransactionCoordinator:
             return txn.rotated(self._new_producer_id(), timeout_ms, now_ms)
         return txn.initialized(timeout_ms, now_ms, known_epoch=known_epoch)
 
-    def _store_grant(self, slot: _Slot, txn: Txn) -> Reply:
+    def _store_grant(self, slot: Slot, txn: Txn) -> Reply:
         reply = Reply()
 
         def on_stored(error: ErrorCode) -> None:
@@ -219,10 +207,10 @@ class TransactionCoordinator:
         slot = self._slots.get(transactional_id)
         if slot is None:
             return _error(ErrorCode.INVALID_PRODUCER_ID_MAPPING if transactional_id else ErrorCode.INVALID_REQUEST)
-        refusal = _refuse_addition(slot, producer_id, producer_epoch)
+        refusal = refuse_addition(slot, producer_id, producer_epoch)
         return _error(refusal) if refusal else self._add(slot, partitions, is_there=False)
 
-    def _add(self, slot: _Slot, partitions: Collection[TopicPartition], *, is_there: bool) -> Reply:
+    def _add(self, slot: Slot, partitions: Collection[TopicPartition], *, is_there: bool) -> Reply:
         """Add partitions to a transaction. `is_there`: they have records of it, and belong to it whatever the journal says."""
         latest = slot.latest
         if not partitions or (latest.state is TxnState.ONGOING and latest.partitions.issuperset(partitions)):
@@ -242,13 +230,13 @@ class TransactionCoordinator:
         if not can_add or error is not ErrorCode.INVALID_TXN_STATE:
             return Admission(error)
         slot = self._slots[transactional_id]
-        refusal = _refuse_addition(slot, producer_id, producer_epoch)
+        refusal = refuse_addition(slot, producer_id, producer_epoch)
         if refusal:
-            return Admission(_for_writers(refusal))
+            return Admission(for_writers(refusal))
         # The first epoch of an id that came with the end of a transaction is known once that end is complete on disk.
         is_first_added = slot.latest.state.is_complete and slot.latest.producer_epoch == 0
         added, answered = self._add(slot, [(topic, partition)], is_there=not is_first_added), Reply()
-        added.then(lambda error: answered.set(_for_writers(error)))
+        added.then(lambda error: answered.set(for_writers(error)))
         return Admission(added=answered, is_first_added=is_first_added)
 
     def verify(self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int) -> ErrorCode:
@@ -258,7 +246,7 @@ class TransactionCoordinator:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         txn = slot.txn
         if txn.producer_id != producer_id or txn.producer_epoch != producer_epoch:
-            return _for_writers(_refuse_producer(txn, producer_id, producer_epoch))
+            return for_writers(refuse_producer(txn, producer_id, producer_epoch))
         is_ongoing = txn.state is TxnState.ONGOING and (slot.next is None or slot.next.state is TxnState.ONGOING)
         return ErrorCode.NONE if is_ongoing and (topic, partition) in txn.partitions else ErrorCode.INVALID_TXN_STATE
 
@@ -305,7 +293,7 @@ class TransactionCoordinator:
         self._store(slot, prepared).then(on_decided)
         return reply
 
-    def _commit_at_once(self, slot: _Slot, prepared: Txn, reply: Reply) -> None:
+    def _commit_at_once(self, slot: Slot, prepared: Txn, reply: Reply) -> None:
         """Write the decision and its markers at the same time: from here on it stands, for each of them on disk says it."""
         left = 2
 
@@ -334,7 +322,7 @@ class TransactionCoordinator:
         store()
         self._markers.write(prepared, one_done)
 
-    def _finish_begun(self, slot: _Slot) -> bool:
+    def _finish_begun(self, slot: Slot) -> bool:
         """Finish the commit of an ongoing transaction that was read from the journal, if a partition has its marker."""
         txn = slot.txn
         is_begun = slot.is_replayed and any(
@@ -345,7 +333,7 @@ class TransactionCoordinator:
             self._commit_at_once(slot, prepared, Reply())
         return is_begun
 
-    def _may_abort(self, slot: _Slot) -> bool:
+    def _may_abort(self, slot: Slot) -> bool:
         """Whether a transaction may be aborted: not while a partition that cannot be read may have the marker of its commit."""
         txn = slot.txn
         if not slot.is_replayed or txn.state is not TxnState.ONGOING:
@@ -354,7 +342,7 @@ class TransactionCoordinator:
             return False
         return all(self._partitions.producer_epoch(*where, txn.producer_id) is not None for where in txn.partitions)
 
-    def _answer_when_complete(self, slot: _Slot, reply: Reply) -> None:
+    def _answer_when_complete(self, slot: Slot, reply: Reply) -> None:
         """Answer once the end under way is complete, or when that takes too long: the decision stands anyway."""
         granted = slot.txn.granted
         slot.ends.append(reply)
@@ -368,11 +356,11 @@ class TransactionCoordinator:
         waiting = self._timers.call_later(self._config.end_wait_max_ms, on_wait_over)
         reply.then(lambda _: waiting.cancel())
 
-    def _write_markers(self, slot: _Slot) -> None:
+    def _write_markers(self, slot: Slot) -> None:
         slot.timeout.cancel()
         self._markers.write(slot.txn, lambda: self._complete(slot))
 
-    def _complete(self, slot: _Slot) -> None:
+    def _complete(self, slot: Slot) -> None:
         granted = slot.txn.granted
         slot.txn, slot.is_replayed = slot.txn.completed(self._clock.wall_ms()), False
         self._append(slot.txn)
@@ -384,12 +372,14 @@ class TransactionCoordinator:
 
     # -- timeouts
 
-    def _watch(self, slot: _Slot) -> None:
-        """Start the timer of an ongoing transaction."""
+    def _watch(self, slot: Slot) -> None:
+        """Start the timer of an ongoing transaction, if it has a limit."""
+        if slot.txn.timeout_ms == NO_TIMEOUT_MS:
+            return
         left_ms = slot.txn.start_ms + slot.txn.timeout_ms - self._clock.wall_ms()
         slot.timeout.set_after(max(left_ms, 0))
 
-    def _on_timeout(self, slot: _Slot) -> None:
+    def _on_timeout(self, slot: Slot) -> None:
         if slot.next is not None:
             slot.timeout.set_after(RETRY_TIMEOUT_AFTER_MS)
         elif slot.txn.state is not TxnState.ONGOING:
@@ -399,7 +389,7 @@ class TransactionCoordinator:
         elif slot.next is None:
             slot.timeout.set_after(self._config.retry_max_ms)
 
-    def _abort_by_ourselves(self, slot: _Slot, *, known_epoch: int) -> None:
+    def _abort_by_ourselves(self, slot: Slot, *, known_epoch: int) -> None:
         def on_decided(error: ErrorCode) -> None:
             if error:
                 slot.timeout.set_after(self._config.retry_min_ms)
@@ -427,12 +417,12 @@ class TransactionCoordinator:
 
     # -- inside
 
-    def _new_slot(self, txn: Txn) -> _Slot:
-        slot: _Slot
-        slot = _Slot(txn, Deadline(self._clock, self._timers, lambda: self._on_timeout(slot)))
+    def _new_slot(self, txn: Txn) -> Slot:
+        slot: Slot
+        slot = Slot(txn, Deadline(self._clock, self._timers, lambda: self._on_timeout(slot)))
         return slot
 
-    def _store(self, slot: _Slot, txn: Txn, *, stands: bool = False) -> Reply:
+    def _store(self, slot: Slot, txn: Txn, *, stands: bool = False) -> Reply:
         """Bring a new state to disk, then let it count; the reply is an ErrorCode. `stands`: it counts also if that fails."""
         slot.next = txn
         reply = Reply()
@@ -461,34 +451,6 @@ class TransactionCoordinator:
 
     def _partition_of(self, transactional_id: str) -> int:
         return partition_of(transactional_id, self._journal.partition_count)
-
-
-def _may_resume(txn: Txn, producer_id: int, producer_epoch: int) -> bool:
-    """Whether a producer that names its id and epoch is the last one that held the transactional id."""
-    if producer_id == txn.producer_id:
-        return producer_epoch in (txn.producer_epoch, txn.last_producer_epoch) and producer_epoch != NO_EPOCH
-    return producer_id == txn.previous_producer_id and producer_epoch >= LAST_USABLE_EPOCH and txn.producer_epoch == 0
-
-
-def _refuse_producer(txn: Txn, producer_id: int, producer_epoch: int) -> ErrorCode:
-    if txn.state.is_preparing and (producer_id, producer_epoch) == txn.granted:
-        return ErrorCode.CONCURRENT_TRANSACTIONS
-    if txn.producer_id != producer_id:
-        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    return ErrorCode.NONE if txn.producer_epoch == producer_epoch else ErrorCode.PRODUCER_FENCED
-
-
-def _refuse_addition(slot: _Slot, producer_id: int, producer_epoch: int) -> ErrorCode:
-    refusal = _refuse_producer(slot.txn, producer_id, producer_epoch)
-    if refusal:
-        return refusal
-    is_ending = slot.latest.state.is_preparing or (slot.next is not None and slot.next.state is not TxnState.ONGOING)
-    return ErrorCode.CONCURRENT_TRANSACTIONS if is_ending else ErrorCode.NONE
-
-
-def _for_writers(error: ErrorCode) -> ErrorCode:
-    """Return the code under which Produce and TxnOffsetCommit know a fenced producer."""
-    return ErrorCode.INVALID_PRODUCER_EPOCH if error is ErrorCode.PRODUCER_FENCED else error
 
 
 def _grant(error: ErrorCode, granted: tuple[int, int] = (NO_ID, NO_EPOCH)) -> Reply:

@@ -8,7 +8,6 @@ never end.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from decimal import Decimal
 from typing import Any
 
 import re2
@@ -17,26 +16,13 @@ from logflume.log.registry.schemas import InvalidSchema
 from logflume.log.registry.schemas.json_schema import JsonNode, JsonSchema
 from logflume.log.registry.schemas.json_text import dump
 
+from . import json_keywords as keywords
 from .difference import Difference
+from .json_keywords import Change
 from .json_rules import COMPATIBLE, COMPATIBLE_IF_LENIENT, DESCRIPTIONS
 
 MAX_STEPS = 200_000
-Change = tuple[str, tuple[str, ...]]
-"""A rule and the path, relative to the pair that was compared."""
 _ABSENT: Any = object()
-_LIMITS = {
-    "string": (("maxLength", "MAX_LENGTH"), ("minLength", "MIN_LENGTH")),
-    "number": (
-        *(("maximum", "MAXIMUM"), ("minimum", "MINIMUM")),
-        *(("exclusiveMaximum", "EXCLUSIVE_MAXIMUM"), ("exclusiveMinimum", "EXCLUSIVE_MINIMUM")),
-    ),
-    "array": (
-        *(("maxItems", "MAX_ITEMS"), ("minItems", "MIN_ITEMS")),
-        *(("maxContains", "MAX_CONTAINS"), ("minContains", "MIN_CONTAINS")),
-    ),
-    "object": (("maxProperties", "MAX_PROPERTIES"), ("minProperties", "MIN_PROPERTIES")),
-}
-_NOTES = (("title", "TITLE_CHANGED"), ("description", "DESCRIPTION_CHANGED"), ("default", "DEFAULT_CHANGED"))
 
 
 def differences(reader: JsonSchema, writer: JsonSchema, *, policy: str = "STRICT") -> list[Difference]:
@@ -132,19 +118,19 @@ class _Comparison:
         if old.kind != new.kind:
             is_bytes = old.raw.get("connect.type") == "bytes" == new.raw.get("connect.type")
             return [] if old.kind == "false" or new.kind == "empty" or is_bytes else [("TYPE_CHANGED", ())]
-        return [*_notes(old, new), *self._by_kind(old, new)]
+        return [*keywords.notes(old, new), *self._by_kind(old, new)]
 
     def _by_kind(self, old: JsonNode, new: JsonNode) -> list[Change]:
         match old.kind:
             case "string":
-                return [*_limits(old, new), *_pattern(old, new)]
+                return [*keywords.limits(old, new), *keywords.pattern(old, new)]
             case "number":
-                return [*_limits(old, new), *_multiple(old, new), *_wholeness(old, new)]
+                return [*keywords.limits(old, new), *keywords.multiple(old, new), *keywords.wholeness(old, new)]
             case "const":
                 same = dump(old.raw["const"]) == dump(new.raw["const"])
                 return [] if same else [("ENUM_ARRAY_CHANGED", ("const",))]
             case "enum":
-                return _enum(old, new)
+                return keywords.enum(old, new)
             case "combined":
                 return self._combined(old, new)
             case "not":
@@ -178,7 +164,7 @@ class _Comparison:
         return None
 
     def _combined(self, old: JsonNode, new: JsonNode) -> list[Change]:
-        made = _criteria(old, new)
+        made = keywords.criteria(old, new)
         if "COMBINED_TYPE_CHANGED" in (rule for rule, _ in made):
             return made
         olds, news = _distinct(old.parts), _distinct(new.parts)
@@ -204,15 +190,15 @@ class _Comparison:
     def _object(self, old: JsonNode, new: JsonNode) -> list[Change]:
         return [
             *_below(("properties",), self._properties(old, new)),
-            *_below(("required",), _required(old, new)),
-            *_limits(old, new),
+            *_below(("required",), keywords.required(old, new)),
+            *keywords.limits(old, new),
             *_below(("additionalProperties",), self._additional(old, new, "additionalProperties", "ADDITIONAL_PROPERTIES")),
             *_below(("unevaluatedProperties",), self._unevaluated(old, new, "unevaluatedProperties", "UNEVALUATED_PROPERTIES")),
             *_below(("dependencies",), self._dependencies(old, new)),
         ]
 
     def _properties(self, old: JsonNode, new: JsonNode) -> list[Change]:
-        olds, news = _named(old, "properties"), _named(new, "properties")
+        olds, news = keywords.named(old, "properties"), keywords.named(new, "properties")
         made: list[Change] = []
         for name in dict.fromkeys((*olds, *news)):
             if name not in news:
@@ -226,7 +212,7 @@ class _Comparison:
 
     def _removed(self, gone: JsonNode, partial: JsonNode | None, new: JsonNode, what: str) -> list[Change]:
         """Judge what only the old schema names: may the new one still meet it?"""
-        if _is_open(new):
+        if keywords.is_open(new):
             return [(f"{what}_REMOVED_FROM_OPEN_CONTENT_MODEL", ())]
         if partial is not None:
             found = self.compare(gone, partial)
@@ -237,12 +223,12 @@ class _Comparison:
         return [(f"{what}_REMOVED_FROM_CLOSED_CONTENT_MODEL", ())]
 
     def _added_property(self, old: JsonNode, new: JsonNode, name: str) -> list[Change]:
-        raw = _named(new, "properties")[name]
+        raw = keywords.named(new, "properties")[name]
         added = self._new.inside(new, raw)
         has_default = "default" in added.raw or (isinstance(raw, dict) and "default" in raw)
-        need = "OPTIONAL" if name not in _names(new, "required") else "REQUIRED"
+        need = "OPTIONAL" if name not in keywords.names(new, "required") else "REQUIRED"
         with_default = "_WITH_DEFAULT" if need == "REQUIRED" and has_default else ""
-        if _is_open(old):
+        if keywords.is_open(old):
             if added.kind == "empty":
                 return [("PROPERTY_WITH_EMPTY_SCHEMA_ADDED_TO_OPEN_CONTENT_MODEL", ())]
             return [(f"{need}_PROPERTY{with_default}_ADDED_TO_OPEN_CONTENT_MODEL", ())]
@@ -256,7 +242,7 @@ class _Comparison:
 
     def _partial(self, builder: Any, node: JsonNode, name: str) -> JsonNode | None:
         """Return the schema that a partly open object has for a property that it does not name."""
-        for pattern, raw in _named(node, "patternProperties").items():
+        for pattern, raw in keywords.named(node, "patternProperties").items():
             if _matches(pattern, name):
                 found: JsonNode = builder.inside(node, raw)
                 return found
@@ -304,7 +290,7 @@ class _Comparison:
         made: list[Change] = []
         olds, news = _required_with(old), _required_with(new)
         for name in dict.fromkeys((*olds, *news)):
-            rule = _set_change(olds.get(name), news.get(name))
+            rule = keywords.set_change(olds.get(name), news.get(name))
             if rule:
                 made.append((f"DEPENDENCY_ARRAY_{rule}", (name,)))
         old_schemas, new_schemas = _schemas_with(old), _schemas_with(new)
@@ -331,8 +317,8 @@ class _Comparison:
             *self._items(old, new),
             *_below(("additionalItems",), self._additional(_tail(old), _tail(new), "additionalItems", "ADDITIONAL_ITEMS")),
             *_below(("unevaluatedItems",), self._unevaluated(old, new, "unevaluatedItems", "UNEVALUATED_ITEMS")),
-            *_limits(old, new),
-            *_uniqueness(old, new),
+            *keywords.limits(old, new),
+            *keywords.uniqueness(old, new),
         ]
 
     def _items(self, old: JsonNode, new: JsonNode) -> list[Change]:
@@ -350,7 +336,7 @@ class _Comparison:
         return made
 
     def _added_item(self, old: JsonNode, added: JsonNode) -> list[Change]:
-        if _is_open(old):
+        if keywords.is_open(old):
             return [(f"ITEM{'_WITH_EMPTY_SCHEMA' if added.kind == 'empty' else ''}_ADDED_TO_OPEN_CONTENT_MODEL", ())]
         partial = self._rest(self._old, old, "additionalItems", "unevaluatedItems")
         if partial is None:
@@ -362,93 +348,6 @@ class _Comparison:
 
 def _below(path: tuple[str, ...], found: Iterable[Change]) -> list[Change]:
     return [(rule, (*path, *rest)) for rule, rest in found]
-
-
-def _notes(old: JsonNode, new: JsonNode) -> list[Change]:
-    made: list[Change] = []
-    if (old.raw.get("$id") or old.raw.get("id")) != (new.raw.get("$id") or new.raw.get("id")):
-        made.append(("ID_CHANGED", ()))
-    made += [(rule, ()) for name, rule in _NOTES if dump(old.raw.get(name)) != dump(new.raw.get(name))]
-    return made
-
-
-def _number(raw: Mapping[str, Any], name: str) -> Decimal | None:
-    found = raw.get(name)
-    if found is True and name.startswith("exclusive"):  # draft 4: whether the other limit is exclusive
-        found = raw.get(name.removeprefix("exclusive").lower())
-    return None if found is None or isinstance(found, bool) or not isinstance(found, int | float) else Decimal(str(found))
-
-
-def _limits(old: JsonNode, new: JsonNode) -> list[Change]:
-    made: list[Change] = []
-    for name, rule in _LIMITS[old.kind]:
-        was, is_ = _number(old.raw, name), _number(new.raw, name)
-        if was is None and is_ is None:
-            continue
-        if was is None:
-            made.append((f"{rule}_ADDED", (name,)))
-        elif is_ is None:
-            made.append((f"{rule}_REMOVED", (name,)))
-        elif was != is_:
-            made.append((f"{rule}_INCREASED" if was < is_ else f"{rule}_DECREASED", (name,)))
-    return made
-
-
-def _pattern(old: JsonNode, new: JsonNode) -> list[Change]:
-    was, is_ = old.raw.get("pattern"), new.raw.get("pattern")
-    if was == is_:
-        return []
-    how = "ADDED" if was is None else "REMOVED" if is_ is None else "CHANGED"
-    return [(f"PATTERN_{how}", ("pattern",))]
-
-
-def _multiple(old: JsonNode, new: JsonNode) -> list[Change]:
-    was, is_ = _number(old.raw, "multipleOf"), _number(new.raw, "multipleOf")
-    if was == is_:
-        return []
-    if was is None:
-        how = "ADDED"
-    elif is_ is None:
-        how = "REMOVED"
-    elif was and is_ % was == 0:
-        how = "EXPANDED"
-    elif is_ and was % is_ == 0:
-        how = "REDUCED"
-    else:
-        how = "CHANGED"
-    return [(f"MULTIPLE_OF_{how}", ("multipleOf",))]
-
-
-def _wholeness(old: JsonNode, new: JsonNode) -> list[Change]:
-    if old.is_integer == new.is_integer:
-        return []
-    return [("TYPE_EXTENDED" if old.is_integer else "TYPE_NARROWED", ())]
-
-
-def _enum(old: JsonNode, new: JsonNode) -> list[Change]:
-    how = _set_change({dump(each) for each in old.raw["enum"]}, {dump(each) for each in new.raw["enum"]})
-    return [(f"ENUM_ARRAY_{how}", ("enum",))] if how else []
-
-
-def _set_change(old: set[str] | None, new: set[str] | None) -> str:
-    if old == new:
-        return ""
-    if old is None or new is None:
-        return "ADDED" if old is None else "REMOVED"
-    return "EXTENDED" if new > old else "NARROWED" if old > new else "CHANGED"
-
-
-def _criteria(old: JsonNode, new: JsonNode) -> list[Change]:
-    if old.criterion == new.criterion:
-        return []
-    old_single, new_single = len(old.parts) == 1, len(new.parts) == 1
-    is_wider = (
-        new.criterion == "anyOf"
-        or (old_single and new_single)
-        or (old_single and new.criterion == "oneOf")
-        or (new_single and old.criterion == "allOf")
-    )
-    return [("COMBINED_TYPE_EXTENDED" if is_wider else "COMBINED_TYPE_CHANGED", ())]
 
 
 def _distinct(parts: Iterable[JsonNode]) -> list[JsonNode]:
@@ -474,41 +373,6 @@ def _matching(edges: Mapping[int, Mapping[int, list[Change]]]) -> dict[int, int]
     return taken
 
 
-def _named(node: JsonNode, keyword: str) -> dict[str, Any]:
-    found = node.raw.get(keyword)
-    return found if isinstance(found, dict) else {}
-
-
-def _names(node: JsonNode, keyword: str) -> list[str]:
-    found = node.raw.get(keyword)
-    return found if isinstance(found, list) else []
-
-
-def _required(old: JsonNode, new: JsonNode) -> list[Change]:
-    made: list[Change] = []
-    olds, news = _named(old, "properties"), _named(new, "properties")
-    was_required, is_required = set(_names(old, "required")), set(_names(new, "required"))
-    for name in olds:
-        if name not in news or (name in was_required) == (name in is_required):
-            continue
-        if name in was_required:
-            made.append(("REQUIRED_ATTRIBUTE_REMOVED", (name,)))
-        else:
-            has_default = isinstance(news[name], dict) and "default" in news[name]
-            made.append((f"REQUIRED_ATTRIBUTE{'_WITH_DEFAULT' if has_default else ''}_ADDED", (name,)))
-    return made
-
-
-def _is_open(node: JsonNode) -> bool:
-    """Whether an object or array takes whatever it does not name."""
-    array = node.kind == "array"
-    if node.raw.get("additionalItems" if array else "additionalProperties", True) is not True:
-        return False
-    if not array and _named(node, "patternProperties"):
-        return False
-    return node.raw.get("unevaluatedItems" if array else "unevaluatedProperties", True) in (True, {})
-
-
 def _matches(pattern: str, name: str) -> bool:
     options = re2.Options()
     options.log_errors = False
@@ -519,13 +383,13 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 def _required_with(node: JsonNode) -> dict[str, set[str]]:
-    found = {name: set(each) for name, each in _named(node, "dependencies").items() if isinstance(each, list)}
-    return {**found, **{name: set(each) for name, each in _named(node, "dependentRequired").items()}}
+    found = {name: set(each) for name, each in keywords.named(node, "dependencies").items() if isinstance(each, list)}
+    return {**found, **{name: set(each) for name, each in keywords.named(node, "dependentRequired").items()}}
 
 
 def _schemas_with(node: JsonNode) -> dict[str, Any]:
-    found = {name: each for name, each in _named(node, "dependencies").items() if isinstance(each, dict | bool)}
-    return {**found, **_named(node, "dependentSchemas")}
+    found = {name: each for name, each in keywords.named(node, "dependencies").items() if isinstance(each, dict | bool)}
+    return {**found, **keywords.named(node, "dependentSchemas")}
 
 
 def _all_items(node: JsonNode) -> Any:
@@ -535,7 +399,7 @@ def _all_items(node: JsonNode) -> Any:
 
 
 def _item_list(node: JsonNode) -> list[Any]:
-    return _names(node, "prefixItems") if "prefixItems" in node.raw else _names(node, "items")
+    return keywords.names(node, "prefixItems") if "prefixItems" in node.raw else keywords.names(node, "items")
 
 
 def _tail(node: JsonNode) -> JsonNode:
@@ -546,8 +410,3 @@ def _tail(node: JsonNode) -> JsonNode:
     if "items" in node.raw:
         raw["additionalItems"] = node.raw["items"]
     return JsonNode(node.kind, raw, node.resolver)
-
-
-def _uniqueness(old: JsonNode, new: JsonNode) -> list[Change]:
-    was, is_ = old.raw.get("uniqueItems") is True, new.raw.get("uniqueItems") is True
-    return [] if was == is_ else [("UNIQUE_ITEMS_REMOVED" if was else "UNIQUE_ITEMS_ADDED", ("uniqueItems",))]

@@ -99,7 +99,7 @@ class GroupAdminHandlers:
             if not context.may(Operation.DELETE, Resource.GROUP, name):
                 on_deleted(index, ErrorCode.GROUP_AUTHORIZATION_FAILED)
                 continue
-            self._coordinator.delete_group(name).then(lambda error, index=index: on_deleted(index, error))  # type: ignore[misc]
+            self._coordinator.removal.delete(name).then(lambda error, index=index: on_deleted(index, error))  # type: ignore[misc]
         return reply
 
     def find_coordinator(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from logflume.log.broker.access import Operation, Resource
-from logflume.log.broker.groups.classic.membership import JoinRequest, JoinResult, SyncRequest, SyncResult
+from logflume.log.broker.groups.classic.requests import JoinRequest, JoinResult, SyncRequest, SyncResult
 from logflume.log.broker.groups.coordinator import GroupCoordinator
 from logflume.log.broker.replies import Reply
 from logflume.log.broker.requests import RequestContext

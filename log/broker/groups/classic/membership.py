@@ -9,7 +9,7 @@ KIP-62 (rebalance timeout), KIP-345 (static members), KIP-394 (MEMBER_ID_REQUIRE
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from logflume.log.broker.groups.config import GroupConfig
 from logflume.log.broker.groups.subscription import read_assignment, read_subscription, subscribed_topics
@@ -19,7 +19,17 @@ from logflume.log.broker.turns.deadline import Deadline
 from logflume.log.errors import DecodeError
 from logflume.log.protocol.errors import ErrorCode
 
-from .group import ClassicGroup, GroupState, Member, Protocols
+from .group import ClassicGroup, GroupState, Member
+from .requests import (
+    JoinRequest,
+    JoinResult,
+    SyncRequest,
+    SyncResult,
+    check_member,
+    join_result,
+    sync_refusal,
+    sync_result,
+)
 
 EMPTY, PREPARING, COMPLETING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE
 STABLE, DEAD = GroupState.STABLE, GroupState.DEAD
@@ -29,65 +39,6 @@ PENDING_MAX = 10_000
 
 StoreGroup = Callable[[ClassicGroup, Mapping[str, bytes]], Reply]
 """Writes the group with these assignments to the journal; the reply is an ErrorCode, NONE once it is on disk."""
-
-
-@dataclass(frozen=True, slots=True)
-class JoinRequest:
-    """A wish to be a member. `is_id_required`: a new dynamic member is first told its id (JoinGroup 4 and newer);
-    `can_skip_assignment`: the client understands that a returning leader need not assign (JoinGroup 9)."""
-
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    protocol_type: str
-    protocols: Protocols
-    is_id_required: bool = True
-    can_skip_assignment: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class JoinedMember:
-    member_id: str
-    instance_id: str | None
-    metadata: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class JoinResult:
-    """The answer to a join; `members` is filled for the leader only."""
-
-    error: ErrorCode
-    member_id: str = ""
-    generation: int = -1
-    protocol_type: str | None = None
-    protocol_name: str | None = None
-    leader_id: str = ""
-    members: tuple[JoinedMember, ...] = ()
-    skip_assignment: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SyncRequest:
-    """A wish for the assignment. `assignments` (member id -> bytes) comes from the leader only; `protocol_type` and
-    `protocol_name` are compared when they are given (SyncGroup 5)."""
-
-    member_id: str
-    instance_id: str | None
-    generation: int
-    assignments: Mapping[str, bytes]
-    protocol_type: str | None = None
-    protocol_name: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SyncResult:
-    error: ErrorCode
-    assignment: bytes = b""
-    protocol_type: str | None = None
-    protocol_name: str | None = None
 
 
 class Membership:
@@ -169,9 +120,9 @@ class Membership:
         is_leader = group.leader_id == member.member_id
         if group.state is COMPLETING and is_same:
             # The member lost the response to its join; it gets the same one again.
-            reply.set(_join_result(group, member, with_members=is_leader))
+            reply.set(join_result(group, member, with_members=is_leader))
         elif group.state is STABLE and is_same and not is_leader:
-            reply.set(_join_result(group, member, with_members=False))
+            reply.set(join_result(group, member, with_members=False))
         else:
             self._update(group, member, request, reply)
             self.rebalance(group)
@@ -202,10 +153,10 @@ class Membership:
                 reply.set(JoinResult(error))
             elif request.can_skip_assignment:
                 is_leader = group.leader_id == member_id
-                reply.set(replace(_join_result(group, member, with_members=is_leader), skip_assignment=is_leader))
+                reply.set(replace(join_result(group, member, with_members=is_leader), skip_assignment=is_leader))
             else:
                 # An older client must not take itself for the leader, or it would assign in the middle of a generation.
-                reply.set(replace(_join_result(group, member, with_members=False), leader_id=leader_before or ""))
+                reply.set(replace(join_result(group, member, with_members=False), leader_id=leader_before or ""))
 
         self._store(group, {m.member_id: m.assignment for m in group.members.values()}).then(on_stored)
 
@@ -307,7 +258,7 @@ class Membership:
             reply, member.join_reply = member.join_reply, None
             member.touch()
             if reply is not None:
-                reply.set(_join_result(group, member, with_members=member.member_id == group.leader_id))
+                reply.set(join_result(group, member, with_members=member.member_id == group.leader_id))
 
     def _become_empty(self, group: ClassicGroup) -> None:
         group.protocol_name = group.leader_id = None
@@ -320,7 +271,7 @@ class Membership:
     def sync(self, group: ClassicGroup, request: SyncRequest) -> Reply:
         """Ask for the assignment; the reply is a SyncResult, once the leader's assignments are on disk."""
         reply = Reply()
-        error = _sync_refusal(group, request)
+        error = sync_refusal(group, request)
         if error:
             reply.set(SyncResult(error))
             return reply
@@ -328,7 +279,7 @@ class Membership:
         group.awaited_syncs.discard(member.member_id)
         if group.state is STABLE:
             member.touch()
-            reply.set(_sync_result(group, member))
+            reply.set(sync_result(group, member))
             return reply
         if member.sync_reply is not None:
             member.sync_reply.set(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
@@ -357,7 +308,7 @@ class Membership:
             reply, member.sync_reply = member.sync_reply, None
             if reply is not None:
                 member.touch()
-                reply.set(SyncResult(error) if error else _sync_result(group, member))
+                reply.set(SyncResult(error) if error else sync_result(group, member))
 
     def _on_sync_deadline(self, group: ClassicGroup) -> None:
         """Remove the members that joined a generation but never asked for their assignment."""
@@ -439,16 +390,6 @@ class Membership:
             self._forget(group)
 
 
-def check_member(group: ClassicGroup, member_id: str, instance_id: str | None) -> ErrorCode:
-    """Return FENCED_INSTANCE_ID when another member took the instance id over, UNKNOWN_MEMBER_ID for a stranger."""
-    if instance_id is not None:
-        holder = group.static.get(instance_id)
-        if holder is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.NONE if holder == member_id else ErrorCode.FENCED_INSTANCE_ID
-    return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
-
-
 def _taken_places(group: ClassicGroup, own_id: str) -> int:
     """Count who takes a place of the group; in a rebalance only those that have joined do."""
     joined = sum(group.state is not PREPARING or m.join_reply is not None for m in group.members.values())
@@ -463,40 +404,6 @@ def _fence(member: Member) -> None:
         join_reply.set(JoinResult(ErrorCode.FENCED_INSTANCE_ID, member.member_id))
     if sync_reply is not None:
         sync_reply.set(SyncResult(ErrorCode.FENCED_INSTANCE_ID))
-
-
-def _sync_refusal(group: ClassicGroup, request: SyncRequest) -> ErrorCode:
-    if group.state is DEAD:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    error = check_member(group, request.member_id, request.instance_id)
-    if error:
-        return error
-    if request.generation != group.generation:
-        return ErrorCode.ILLEGAL_GENERATION
-    for given, actual in ((request.protocol_type, group.protocol_type), (request.protocol_name, group.protocol_name)):
-        if given is not None and given != actual:
-            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    return ErrorCode.REBALANCE_IN_PROGRESS if group.state is PREPARING else ErrorCode.NONE
-
-
-def _join_result(group: ClassicGroup, member: Member, *, with_members: bool) -> JoinResult:
-    members = tuple(
-        JoinedMember(m.member_id, m.instance_id, m.metadata(group.protocol_name))
-        for m in (group.members.values() if with_members else ())
-    )
-    return JoinResult(
-        error=ErrorCode.NONE,
-        member_id=member.member_id,
-        generation=group.generation,
-        protocol_type=group.protocol_type,
-        protocol_name=group.protocol_name,
-        leader_id=group.leader_id or "",
-        members=members,
-    )
-
-
-def _sync_result(group: ClassicGroup, member: Member) -> SyncResult:
-    return SyncResult(ErrorCode.NONE, member.assignment, group.protocol_type, group.protocol_name)
 
 
 def _owes(metadata: bytes, assignment: bytes) -> bool:

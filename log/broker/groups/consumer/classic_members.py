@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from logflume.log.broker.groups.classic.membership import JoinRequest, JoinResult, SyncRequest, SyncResult
+from logflume.log.broker.groups.classic.requests import JoinRequest, JoinResult, SyncRequest, SyncResult
 from logflume.log.broker.groups.config import GroupConfig
 from logflume.log.broker.groups.epoch_records import Partition
 from logflume.log.broker.groups.epoch_rules import Records

@@ -17,6 +17,7 @@ from logflume.log.broker.requests import RequestContext
 from logflume.log.broker.transactions.coordinator import ProducerGrant, TransactionCoordinator
 from logflume.log.broker.transactions.metadata import TopicPartition
 from logflume.log.broker.turns.slices import Steps
+from logflume.log.interfaces import NO_TIMEOUT_MS
 from logflume.log.internal_topics import OFFSETS_TOPIC
 from logflume.log.protocol import messages
 from logflume.log.protocol.errors import ErrorCode
@@ -68,6 +69,8 @@ class ProducerHandlers:
             request.transaction_timeout_ms,
             producer_id=request.producer_id,
             producer_epoch=request.producer_epoch,
+            may_be_unlimited=request.transaction_timeout_ms == NO_TIMEOUT_MS
+            and context.may(Operation.TWO_PHASE_COMMIT, Resource.TRANSACTIONAL_ID, request.transactional_id or ""),
         ).then(on_granted)
         return reply
 

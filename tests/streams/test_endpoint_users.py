@@ -1,0 +1,216 @@
+"""What an instance tells others goes to users of the log, over TLS, with rights to its group; or nowhere but this machine."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import urllib.error
+import urllib.request
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import logflume.streams as lf
+from logflume.log import InvalidInput, Log, LoginRefused, Security, connect
+from logflume.log.access import AclRule, create_acls
+from logflume.log.http_login import Verdict
+from logflume.log.page_door import KNOWN_S, MAX_STRANGERS, Asker, PageDoor
+from logflume.streams import count
+from logflume.streams.query import StoreQuery
+from logflume.streams.runtime import instances, statuses
+from logflume.streams.runtime.endpoint import Endpoint
+from tests.log._secured import PASSWORDS, Secured
+from tests.streams.running import embedded, running, send_json, until
+
+HERE = "127.0.0.1:0"
+
+
+class Order(msgspec.Struct):
+    ms: int
+
+
+def orders(log: Log, name: str = "guarded") -> lf.App:
+    app = lf.App(name, log=log)
+    app.stream("orders", Order, key=str).group_by_key().aggregate(n=count(), name="totals").to("totals-out")
+    return app
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """A broker with ACLs: admin may everything, alice may read the application's group, bob nothing."""
+    directory = tmp_path_factory.mktemp("secured")
+    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    started = Secured(directory, **{"authorizer.class.name": authorizer, "super.users": "User:admin;User:CN=app"})
+    with logged_in(started, "admin") as log:
+        rules = [AclRule("group", "guarded-", "User:alice", operation, "prefixed") for operation in ("read", "describe")]
+        topics = [AclRule("topic", "orders", "User:alice", "describe")]
+        create_acls(log.admin(), [*rules, *topics])
+        create_acls(log.admin(), [AclRule("topic", "orders", "User:bob", "describe")])
+    yield started
+    started.close()
+
+
+def logged_in(secured: Secured, user: str, protocol: str = "SASL_SSL", **settings: str) -> Log:
+    found = {**secured.client(protocol, user=user), **settings}
+    return connect(found.pop("bootstrap.servers"), security=Security.from_settings(found))
+
+
+def fetch(secured: Secured, address: str, path: str, login: str = "") -> int:
+    context = ssl.create_default_context(cafile=secured.authority_path)
+    request = urllib.request.Request(address + path)
+    if login:
+        request.add_header("Authorization", "Basic " + b64encode(login.encode()).decode())
+    try:
+        with urllib.request.urlopen(request, context=context, timeout=30) as page:
+            return int(page.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "PLAIN"])
+def test_an_instance_answers_users_who_may_read_its_group(secured: Secured, tmp_path: Path, mechanism: str) -> None:
+    """Instances and queries show the login of their own profile; a stranger, a wrong password and a user without rights go."""
+    with logged_in(secured, "admin", **{"sasl.mechanism": mechanism}) as log:
+        log.admin().ensure_topic("orders", partitions=2)
+        send_json(log, "orders", [(f"user{i}", {"ms": i}, i) for i in range(8)])
+        app = orders(log, f"guarded-{mechanism}")
+        options = {"endpoint": HERE, "endpoint_certificate": secured.server_path}
+        with running(app, log, tmp_path / "state", **options) as engine, app.query("totals") as totals:
+            until(lambda: len(totals.rows()) == 8, engine)
+            (at,) = instances(log.admin(), app.name)
+            assert at.startswith("https://127.0.0.1:")
+            assert [status["state"] for _, status in statuses([at], Asker(log.security))] == ["running"]
+            assert fetch(secured, at, "/metrics") == 401
+            assert fetch(secured, at, "/metrics", f"alice:{PASSWORDS['alice']}") == 200
+            assert fetch(secured, at, "/metrics", "alice:wrong") == 401
+            assert fetch(secured, at, "/status", "nobody:wrong") == 401
+            assert fetch(secured, at, "/status", f"bob:{PASSWORDS['bob']}") == 403
+            with logged_in(secured, "alice") as other, StoreQuery(app.topology(), "totals", other) as seen:
+                assert seen.get("user7") == {"n": totals.get("user7")["n"]}
+            with logged_in(secured, "bob") as other, pytest.raises(LoginRefused, match="403"):
+                list(statuses([at], Asker(other.security)))
+
+
+def test_instances_with_certificates_know_each_other_by_them(secured: Secured, tmp_path: Path) -> None:
+    def by_certificate(name: str) -> Log:
+        pair = secured.write_pair(f"{name}.pem", secured.issue(name))
+        own = {"ssl.certificate.location": pair, "ssl.key.location": pair, "ssl.ca.location": secured.authority_path}
+        return connect(f"127.0.0.1:{secured.ports['SSL']}", security=Security({"security.protocol": "SSL", **own}))
+
+    with by_certificate("app") as log, by_certificate("someone") as other:
+        log.admin().ensure_topic("orders", partitions=2)
+        app = orders(log, "certified")
+        with running(app, log, tmp_path, endpoint=HERE, endpoint_certificate=secured.server_path) as engine:
+            (at,) = until(lambda: instances(log.admin(), app.name), engine)
+            assert [status["state"] for _, status in statuses([at], Asker(log.security))] == ["running"]
+            with pytest.raises(LoginRefused, match="403"):
+                list(statuses([at], Asker(other.security)))
+            assert fetch(secured, at, "/status") == 401
+
+
+def test_an_endpoint_that_strangers_reach_is_refused_with_what_mends_it(secured: Secured, tmp_path: Path) -> None:
+    with embedded(tmp_path / "data") as log:
+        log.admin().ensure_topic("orders")
+        app = orders(log)
+        with pytest.raises(InvalidInput, match=r"`logflume secure init --host HOST`.*127\.0\.0\.1.*--insecure"):
+            running(app, log, tmp_path / "state", endpoint="0.0.0.0:0").__enter__()
+    with logged_in(secured, "admin") as log:
+        log.admin().ensure_topic("orders", partitions=2)
+        with pytest.raises(InvalidInput, match=r"`logflume cert issue NAME --host HOST`.*endpoint_certificate"):
+            running(orders(log), log, tmp_path / "state", endpoint="0.0.0.0:0").__enter__()
+        client_only = secured.write_pair("client.pem", secured.issue("client"))
+        with pytest.raises(InvalidInput, match="a certificate of no host"):
+            running(orders(log), log, tmp_path / "state", endpoint=HERE, endpoint_certificate=client_only).__enter__()
+
+
+def test_an_endpoint_may_be_open_if_somebody_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with embedded(tmp_path / "data") as log:
+        log.admin().ensure_topic("orders")
+        with running(orders(log), log, tmp_path / "state", endpoint="0.0.0.0:0", endpoint_insecure=True):
+            assert "insecure: the endpoint of 'guarded' on 0.0.0.0 has no users" in caplog.text
+
+
+class Broker:
+    """Says what users may do, and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.rights = {"alice": frozenset({"read", "describe"})}
+
+    def __call__(self, security: Security) -> frozenset[str]:
+        self.asked.append(security.username)
+        if security.username not in self.rights:
+            raise LoginRefused("nobody")
+        return self.rights[security.username]
+
+
+def basic(user: str) -> str:
+    return "Basic " + b64encode(f"{user}:secret".encode()).decode()
+
+
+def test_what_the_broker_said_of_a_login_counts_for_seconds(secured: Secured) -> None:
+    """A user who is deleted, or loses a right, is noticed then."""
+    now_s, broker = [0.0], Broker()
+    door = door_of(secured, broker, lambda: now_s[0])
+    assert [door.judge(basic("alice"), None, each) for each in ("read", "describe", "alter")] == [
+        Verdict.WELCOME,
+        Verdict.WELCOME,
+        Verdict.FORBIDDEN,
+    ]
+    assert broker.asked == ["alice"]
+    del broker.rights["alice"]
+    now_s[0] = KNOWN_S + 1
+    assert door.judge(basic("alice"), None, "read") is Verdict.UNKNOWN
+    assert door.judge(basic("alice"), None, "read") is Verdict.UNKNOWN
+    assert broker.asked == ["alice"] * 3
+
+
+def test_logins_of_strangers_keep_nobody_waiting_who_is_known(secured: Secured) -> None:
+    verdicts = []
+
+    def broker(security: Security) -> frozenset[str]:
+        if security.username == "alice":
+            return frozenset({"read"})
+        if len(verdicts) < MAX_STRANGERS:  # while this one is answered another asks
+            verdicts.append(Verdict.UNKNOWN)
+            verdicts.append(door.judge(basic(f"stranger{len(verdicts)}"), None, "read"))
+            verdicts.append(door.judge(basic("alice"), None, "read"))
+        raise LoginRefused("nobody")
+
+    door = door_of(secured, broker, lambda: 0.0)
+    assert door.judge(basic("alice"), None, "read") is Verdict.WELCOME
+    assert door.judge(basic("stranger"), None, "read") is Verdict.UNKNOWN
+    assert Verdict.WELCOME in verdicts
+
+
+@pytest.mark.parametrize(
+    "header", ["", "Basic", "Basic !!", "Basic " + b64encode(b"nocolon").decode(), "Bearer x", "Basic Og==", "x" * 9]
+)
+def test_what_is_no_login_is_not_tried_at_the_broker(secured: Secured, header: str) -> None:
+    broker = Broker()
+    assert door_of(secured, broker, lambda: 0.0).judge(header, None, "read") is Verdict.UNKNOWN
+    assert broker.asked == []
+
+
+def door_of(secured: Secured, broker: object, monotonic_s: object) -> PageDoor:
+    settings = secured.client("SASL_SSL")
+    del settings["bootstrap.servers"]
+    security = Security.from_settings(settings)
+    return PageDoor(security, Path(secured.server_path), broker, monotonic_s=monotonic_s)  # type: ignore[arg-type]
+
+
+def test_who_speaks_no_tls_or_nothing_does_not_keep_others_out(secured: Secured) -> None:
+    door = door_of(secured, Broker(), lambda: 0.0)
+    endpoint = Endpoint(HERE, {("GET", "/status"): lambda _: ("text/plain", b"fine")}, door=door)
+    port = int(endpoint.address.rpartition(":")[2])
+    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(8)]
+    try:
+        silent[0].sendall(b"GET /status HTTP/1.1\r\n\r\n")
+        assert fetch(secured, endpoint.address, "/status", "alice:secret") == 200
+    finally:
+        for sock in silent:
+            sock.close()
+        endpoint.close()
