@@ -44,7 +44,7 @@ def backfill(
     ] = False,
     engine: Annotated[Where, typer.Option(help="spark, or local for a history one core can take.")] = Where.SPARK,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Run continuously on Structured Streaming instead of handing over.")
+        bool, typer.Option("--follow", help="With -e: run the query on Structured Streaming for good instead of handing over.")
     ] = False,
     until_end: Annotated[bool, typer.Option("--until-end", help="With --follow: stop at the end of what is there now.")] = False,
     checkpoint: Annotated[
@@ -52,7 +52,7 @@ def backfill(
         typer.Option(
             metavar="DIR",
             help="Where finished stages are kept, so that a later run goes on after the driver has died; "
-            "with --follow Spark's place and the state. All executors see it.",
+            "with --follow the state. All executors see it.",
         ),
     ] = None,
     replaces: Annotated[
@@ -93,6 +93,10 @@ def backfill(
     with connect_as_owner(address) as log, opened(log, file, execute) as job:
         load_plan = job.load_plan
         if follow:
+            if file is not None:
+                raise InvalidInput(
+                    f"--follow is for -e SQL; an application runs on Spark with: logflume run {file} --engine spark"
+                )
             if checkpoint is None:
                 raise InvalidInput("--follow needs --checkpoint DIR, where the state is between runs")
             run_on_spark(load_plan, address, settings, state_root=Path(checkpoint), until_end=until_end, as_json=as_json)

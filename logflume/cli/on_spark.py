@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from logflume.log import ProgressLine
@@ -38,8 +39,13 @@ def run_on_spark(
 
     name, stopping = load_plan().application, threading.Event()
     spark = open_session(name, spark_settings)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopping.set()
+        signal.signal(number, signal.SIG_DFL)
+
     for number in (signal.SIGINT, signal.SIGTERM):  # after Spark has set its own
-        signal.signal(number, lambda number, _: (stopping.set(), signal.signal(number, signal.SIG_DFL)))
+        signal.signal(number, stop)
     if not as_json:
         print(f"{name}: on Spark ({spark.sparkContext.master}); Ctrl-C stops", file=sys.stderr, flush=True)
         if spark.sparkContext.uiWebUrl:

@@ -36,13 +36,13 @@ from logflume.streams.runtime.topics import TopicMap
 from logflume.streams.seams import Plan
 
 from .claims import refuse_state
-from .handover import changelogs_of, longest_transaction_ms, offsets_of, task_starts
+from .handover import changelogs_of, offsets_of, task_starts
 from .membership import Member
 from .ranges import OffsetRange, check_partitions
 from .rows import RowKind
 from .state_folder import StateFolder, mark_of
 from .steps import Progress, StepPlan, StepResult, in_order, refuse_global_tables
-from .writing import OneTransaction, Target, Written
+from .writing import OneTransaction, Target, Written, longest_transaction_ms
 
 Compute = Callable[[StepPlan, Plan, Callable[[Progress], None]], StepResult]
 """Computes a step, each task as a whole."""

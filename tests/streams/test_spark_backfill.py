@@ -33,8 +33,8 @@ from logflume.streams.spark import (
 )
 from logflume.streams.spark.session import java_version
 
-from ..end_to_end._command import run
-from ..end_to_end._delays import DELAYS, load, wait_for
+from ..end_to_end._command import LOGFLUME, run
+from ..end_to_end._delays import DELAYS, flight, load, send, wait_for
 from ..log._server_process import ServerProcess
 from ._kills import KillOnce
 from ._replace_apps import expected, maker, sell, table
@@ -368,3 +368,25 @@ def test_the_command_computes_an_application_on_spark(server: ServerProcess) -> 
     assert report["message"].endswith("goes on at the cut")
     assert all(stage["tasks"] > 0 and stage["seconds"] > 0 for stage in report["stages"])
     wait_for(server.address, {"United": 15, "Delta": 15})
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@NEEDS_JAVA
+def test_the_command_runs_an_application_on_spark_and_it_goes_on_live(server: ServerProcess, tmp_path: Path) -> None:
+    load(server.address)
+    common = (str(DELAYS), "--state-dir", str(tmp_path / "state"), "--bootstrap", server.address)
+    on_spark = ("run", *common, "--engine", "spark", "--master", "local[2]", "--until-end", "--json")
+    done = run(*on_spark, timeout_s=SPARK_WAIT_S)
+    batch = json.loads(done.stdout.splitlines()[-1])
+    assert (batch["number"], batch["records"], batch["behind"], batch["problems"]) == (1, 62, 0, {})
+    wait_for(server.address, {"United": 15, "Delta": 15})
+    live = subprocess.Popen([*LOGFLUME, "run", *common])
+    try:
+        send(server.address, "flights", [flight(n) for n in range(4)])
+        wait_for(server.address, {"United": 16, "Delta": 16})
+        refused = run(*on_spark, code=1, timeout_s=SPARK_WAIT_S)
+        assert "application 'delays' is running" in refused.stderr
+    finally:
+        live.send_signal(signal.SIGINT)
+        assert live.wait(60) == 0

@@ -220,3 +220,14 @@ def test_latest_means_what_comes_after_the_start(log: Log, tmp_path: Path) -> No
         done = batches.step()
         assert done is not None
         assert done.records == 50
+
+
+def test_a_task_reads_its_other_inputs_when_nothing_comes_through_a_repartition_topic(log: Log, tmp_path: Path) -> None:
+    done = steps(log, "repartition", tmp_path / "stores", 2)
+    assert done[0] is not None
+    assert (done[0].records, done[0].behind) == (8, 0), "the table's rows, without an order"
+    assert done[1] is None
+    send_orders(log, 100, seed=16, start_ms=5_000_000)
+    steps(log, "repartition", tmp_path / "stores")
+    run_live(log, "live", "repartition", tmp_path / "reference")
+    assert final_results(log, "moved-out") == final_results(log, "live-out") != {}
