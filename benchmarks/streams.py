@@ -241,7 +241,7 @@ def child(name: str, way: str, address: str, state_dir: str) -> None:
     """Run an application with or without the kernels until everything is read and committed; print what it cost."""
     load_kernels()
     if way == WITH_KERNELS:
-        kernel_loader().load("meetings", "chains", "sessions", "sliding")
+        kernel_loader().load("meetings", "chains", "sessions", "sliding", "message_rows")
     else:
         kernel_loader().stay_out()
     app = APPS[name](f"{name}-{way}", address)

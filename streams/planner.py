@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from logflume.log import InvalidInput, UnknownName, check_own_topic
-from logflume.log.schemas import Column, FormatSpec, Kind
+from logflume.log.schemas import ROW_FORMAT, Column, FormatSpec, Kind, holds
 
 from . import graph as g
 from .expr import Side
@@ -303,8 +303,15 @@ def _repartition(
     return g.Repartition(
         name=name, schema=source.schema, kind=g.EdgeKind.STREAM, inputs=(source.name,),
         topic=f"{topology.name}-{name}", partitions=None, key_format=key_format,
-        value_format=FormatSpec("JSON", is_wrapped=not g.is_bare(source.schema)), keeps_null_keys=keeps_null_keys,
+        value_format=internal_format(source.schema), keeps_null_keys=keeps_null_keys,
     )  # fmt: skip
+
+
+def internal_format(schema: g.Schema) -> FormatSpec:
+    """Return how values are written to a topic that the application alone reads: JSON where their types are not known."""
+    if any(holds(column.type, Kind.ANY) for column in schema.value):
+        return FormatSpec("JSON", is_wrapped=not g.is_bare(schema))
+    return ROW_FORMAT
 
 
 def default_key_format(key: tuple[Column, ...]) -> FormatSpec:
@@ -325,10 +332,10 @@ def narrow_repartitions(topology: g.Topology) -> g.Topology:
         sources = [n.name for n in nodes.values() if isinstance(n, g.Source | g.Repartition)]
         outputs = [n.name for n in nodes.values() if isinstance(n, g.Sink | g.Route | g.Repartition)]
         read = {column for side, column in wire(nodes, sources, outputs).needs[name] if side is Side.VALUE}
-        if node.value_format.name != "JSON" or not node.value_format.is_wrapped or "*" in read:
+        if not node.value_format.is_wrapped or "*" in read:
             continue
-        kept = tuple(column for column in node.schema.value if column.name in read)
-        nodes[name] = replace(node, schema=replace(node.schema, value=kept))
+        schema = replace(node.schema, value=tuple(column for column in node.schema.value if column.name in read))
+        nodes[name] = replace(node, schema=schema, value_format=internal_format(schema))
     return replace(topology, nodes=MappingProxyType(nodes))
 
 

@@ -5,6 +5,7 @@ from .classes import class_source
 from .coerce import INT_RANGES, double_from_text, from_json, java_double_text, json_value
 from .formats import (
     FORMATS,
+    ROW_FORMAT,
     CompiledSerde,
     Format,
     check_columns,
@@ -37,6 +38,7 @@ from .registries import (
     default_registry,
     registry_at,
 )
+from .row_format import holds, python_type
 from .serdes import FormatSpec, Row, Serde
 from .shown import SchemaReader
 from .typed_lines import SchemaWriter
@@ -87,6 +89,8 @@ __all__ = [
     "frame_schema_id",
     "json_value",
     "INT_RANGES",
+    "holds",
+    "python_type",
     "from_json",
     "MemoryRegistry",
     "AVRO_NAMESPACE",
@@ -99,6 +103,7 @@ __all__ = [
     "RegistryRefused",
     "RegisteredSchema",
     "FORMATS",
+    "ROW_FORMAT",
     "ANY",
     "BIGINT",
     "BOOLEAN",

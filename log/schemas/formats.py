@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from logflume.log.errors import DecodeError, InvalidInput, UnknownName
 
-from . import avro_format, delimited, json_format, json_schema_format, kafka_format, proto_format, text_format
+from . import avro_format, delimited, json_format, json_schema_format, kafka_format, proto_format, row_format, text_format
 from .fitting import Target
 from .layouts import PLAIN_KINDS, Layout, Unheld
 from .registries import RegisteredSchema, SchemaNotFound, registry_at
@@ -140,6 +140,14 @@ _FORMATS = (
     ),
 )  # fmt: skip
 FORMATS = MappingProxyType({format.name: format for format in _FORMATS})
+"""Formats of topics, by name."""
+_ROW = Format(
+    "ROW", _TYPED, True, True, None, row_format.make_decode, row_format.make_encode,
+    layouts=Layouts(row_format.read_layout, row_format.write_layout), make_part_decode=row_format.make_part_decode,
+)  # fmt: skip
+ROW_FORMAT = FormatSpec(_ROW.name)
+"""Of topics that one application writes and reads."""
+_ALL = MappingProxyType({**FORMATS, _ROW.name: _ROW})
 
 
 def format_of(name: str) -> Format:
@@ -148,7 +156,7 @@ def format_of(name: str) -> Format:
     Raises:
         UnknownName: with near matches.
     """
-    found = FORMATS.get(name)
+    found = _ALL.get(name)
     if found is None:
         raise UnknownName("format", name, FORMATS)
     return found
@@ -184,7 +192,7 @@ def serde(spec: FormatSpec, columns: Iterable[Column]) -> CompiledSerde:
     check_columns(format, columns)
     if spec.name == "DELIMITED" and len(spec.delimiter) != 1:
         raise InvalidInput(f"a delimiter is one character, found {spec.delimiter!r}")
-    if not columns and spec.name != "JSON":
+    if not columns and spec.name not in ("JSON", _ROW.name):
         format = format_of("NONE")
     return CompiledSerde(spec, columns, format.make_decode(spec, columns), format.make_encode(spec, columns))
 

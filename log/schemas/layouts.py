@@ -3,7 +3,7 @@
 A layout holds what the serde of the format does: of plain values, also inside of records, kernels make columns; of all else
 (arrays, maps, decimals, bytes ...) they find where it lies, and `Leaf.read` makes its values of those bytes. Where a
 kernel meets anything else it leaves the record to the serde. What the steps mean is said where they are made (`avro_layout.py`,
-`proto_layout.py`); JSON needs none.
+`proto_layout.py`, `row_format.py`); JSON needs none.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class Wire(StrEnum):
     AVRO = "AVRO"
     JSON = "JSON"
     PROTOBUF = "PROTOBUF"
+    ROW = "ROW"
 
 
 class Unheld(Exception):

@@ -25,6 +25,7 @@ from ..windows import SESSION_BOUNDS, WINDOW_START, SessionWindow, Window
 from .batch import Batch
 from .column import Bytes, Column, joined
 from .fields import plain_name
+from .framed import KERNELS
 from .key_forms import KeyForms
 
 FEW_ROWS = 48
@@ -208,11 +209,11 @@ class _JsonWriter:
 
 
 class _StepWriter:
-    """Avro or Protobuf by the steps of a layout."""
+    """Avro, Protobuf or MessagePack by the steps of a layout."""
 
     def __init__(self, layout: Layout) -> None:
         self.writers = layout.writers
-        self._kernels = "avro_rows" if layout.wire is Wire.AVRO else "proto_rows"
+        self._kernels = KERNELS[layout.wire]
         self._head = np.frombuffer(layout.head + b"\0", np.uint8)[:-1]
         self._steps = np.array(layout.steps, np.int64).reshape(-1, 5)
 

@@ -28,6 +28,8 @@ from .fields import Extracted, Fields, vector_of
 _MAX_HEADS = 16
 """Heads that are looked for in a run."""
 _KEPT_LAYOUTS = 256
+KERNELS = {Wire.AVRO: "avro_rows", Wire.PROTOBUF: "proto_rows", Wire.ROW: "message_rows"}
+"""The kernels of forms that are read and written by steps."""
 _PART = 5
 """In the place of a kind's number: what is only to be found."""
 
@@ -84,7 +86,7 @@ class FramedFields:
         heads = _Heads(self, chunk, start, stop)
         if self._json is not None:
             return heads.json(self._json, json)
-        kernels = more_kernels("proto_rows" if self._format.name.startswith("PROTOBUF") else "avro_rows")
+        kernels = more_kernels(KERNELS[Wire(self._format.name.removesuffix("_NOSR"))])
         return None if kernels is None else heads.binary(kernels)
 
     def layout(self, record: bytes) -> _Steps | None:
@@ -128,7 +130,7 @@ class _Heads:
         return None
 
     def binary(self, kernels: Any) -> Extracted:
-        """Decode Avro or Protobuf."""
+        """Decode what is read by steps."""
         columns, count = len(self._fields.names), len(self._starts)
         result = _room(columns, count)
         buffer = np.ascontiguousarray(self._chunk.buffer)

@@ -11,6 +11,7 @@ from logflume.log.schemas import ANY, BOOLEAN, Column, DataType, FormatSpec, is_
 
 from .. import graph as g
 from ..expr import Binary, BinaryOp, Cast, ColumnRef, Expr, Index, Literal, Side, Unary, UnaryOp
+from ..planner import internal_format
 from .binding import Scope, bind
 from .callables import Items, Pair, Pairs, returned_type
 from .calling import call, condition, foreach_node
@@ -18,7 +19,7 @@ from .face import Face, picture
 from .fields import Field, Value
 from .missing import missing
 from .naming import Graph, slug
-from .schemas import PRIMITIVES, key_columns, key_format, value_format
+from .schemas import PRIMITIVES, is_single, key_columns, key_format, value_format
 from .sinks import check_partitions, sink
 from .typevars import K, R, V
 from .windows import Duration
@@ -501,7 +502,8 @@ class Stream(Generic[K, V], metaclass=Face):
         node = g.Repartition(
             name=f"{name}-repartition", schema=self.schema, kind=g.EdgeKind.STREAM, inputs=(self.node.name,),
             topic=f"{self.graph.name}-{name}-repartition", partitions=partitions,
-            key_format=key_format(self.schema.key, None), value_format=value_format(self.schema, "JSON"),
+            key_format=key_format(self.schema.key, None),
+            value_format=value_format(self.schema, "JSON") if is_single(self.schema) else internal_format(self.schema),
         )  # fmt: skip
         return Stream(self.graph, self.graph.add(node, fix="give this repartition another name"), name)
 

@@ -6,7 +6,7 @@ the way: an answer carries a hash of the row that asked, and one to another row 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from operator import eq
@@ -174,10 +174,8 @@ class AnswerWork(Work):
         rights, right_times = self._lookup.find(self._task, keys, batch)
         what, lefts, marks = (batch.column(Side.VALUE, column.name).objects() for column in g.SUBSCRIPTION)
         has_right, asked = rights.there(len(batch)), np.fromiter(what, np.int64, len(batch))
-        questions = zip(keys, what, lefts, marks, batch.times.tolist(), strict=True)
-        self._subscribers.put_all(
-            (to, left, None if ask in (FORGET, DROP) else (mark,), time) for to, ask, left, mark, time in questions
-        )
+        stays = ((asked != FORGET) & (asked != DROP)).tolist()
+        self._subscribers.put_all(keys, lefts, stays, marks, batch.times.tolist())
         rows = np.flatnonzero((asked != FORGET) & ((asked != ANSWER_IF_THERE) | has_right))
         rights, gets = rights.take(rows), (has_right & (asked != DROP))[rows]
         times = np.where(has_right[rows], np.maximum(batch.times, right_times)[rows], batch.times[rows])
@@ -234,29 +232,39 @@ class Subscribers:
             found = self._of[foreign] = _Askers(prefix, {key[len(prefix) :] for key, _ in stored})
         return found
 
-    def put_all(self, changes: Iterable[tuple[bytes | None, bytes, State | None, int]]) -> None:
-        """Set or (state None) delete subscriptions: foreign key (None: of nothing), left key, state, time."""
+    def put_all(
+        self,
+        foreigns: Sequence[bytes | None],
+        lefts: Sequence[bytes],
+        stays: Sequence[bool],
+        marks: Sequence[bytes | None],
+        times: Sequence[int],
+    ) -> None:
+        """Set or (`stays` False) delete subscriptions: foreign key (None: of nothing), left key, mark of the left row, time."""
         places: list[bytes] = []
         states: list[State | None] = []
-        times: list[int] = []
+        stamps: list[int] = []
         known = self._of
-        for foreign, left, state, time in changes:
+        for foreign, left, stay, mark, time in zip(foreigns, lefts, stays, marks, times, strict=True):
             if foreign is None:
                 continue
             askers = known.get(foreign) or self._askers(foreign)
-            if state is not None:
+            if stay:
                 askers.keys.add(left)
+                states.append((mark,))
             elif left in askers.keys:
                 askers.keys.remove(left)
+                states.append(None)
             else:
                 continue
             places.append(askers.prefix + left)
-            states.append(state)
-            times.append(time)
-        put_entries(self._store, places, states, times)
+            stamps.append(time)
+        put_entries(self._store, places, states, stamps)
 
     def of(self, foreign: bytes) -> list[tuple[bytes, State]]:
         """Return the subscriptions of a foreign key, in order of their left keys."""
+        if self._is_fresh and foreign not in self._of:  # nothing is kept of keys that nobody has asked for
+            return []
         askers = self._askers(foreign)
         if not askers.keys:
             return []

@@ -5,7 +5,6 @@ A changelog can be read by a later version: the version names the encoding, and 
 
 from __future__ import annotations
 
-import decimal
 from collections.abc import Callable, Iterable, Sequence
 from types import GenericAlias
 from typing import Any
@@ -13,24 +12,12 @@ from typing import Any
 import msgspec
 
 from logflume.log import CorruptLog, InvalidInput
-from logflume.log.schemas import Column, DataType, Kind
+from logflume.log.schemas import Column, Kind, holds, python_type
 from logflume.streams.seams import Entry, State
 
 from .values import class_name, reader_of, to_wire
 
 ENTRY_VERSION = 1
-_PYTHON_TYPES: dict[Kind, Any] = {
-    Kind.BOOLEAN: bool,
-    Kind.INTEGER: int,
-    Kind.BIGINT: int,
-    Kind.DOUBLE: float,
-    Kind.DECIMAL: decimal.Decimal,
-    Kind.STRING: str,
-    Kind.BYTES: bytes,
-    Kind.DATE: int,
-    Kind.TIME: int,
-    Kind.TIMESTAMP: int,
-}
 
 
 class EntryCodec:
@@ -41,10 +28,10 @@ class EntryCodec:
     def __init__(self, columns: tuple[Column, ...], classes: Iterable[type[Any]] = ()) -> None:
         self.columns = columns
         self._classes = {class_name(cls): cls for cls in classes}
-        fields = (int, int, *(_python_type(column.type) | None for column in columns))
+        fields = (int, int, *(python_type(column.type) | None for column in columns))
         self._decoder: Any = msgspec.msgpack.Decoder(GenericAlias(tuple, fields), ext_hook=reader_of(self._classes))
         self._encode = msgspec.msgpack.Encoder().encode
-        self._any_positions = tuple(i for i, column in enumerate(columns, 2) if _holds_any(column.type))
+        self._any_positions = tuple(i for i, column in enumerate(columns, 2) if holds(column.type, Kind.ANY))
         self.encode: Callable[[Entry], bytes | None] = self._encode_any if self._any_positions else self._encode_plain
         self.decode: Callable[[bytes], Entry] = self._decode
 
@@ -134,41 +121,3 @@ def _check_version(data: bytes) -> None:
         raise InvalidInput(
             f"a store entry has format {data[1]}, this logflume reads {ENTRY_VERSION}: use the version that wrote it"
         )
-
-
-def _python_type(data_type: DataType) -> Any:
-    match data_type.kind:
-        case Kind.ARRAY:
-            assert data_type.element is not None
-            return list[_python_type(data_type.element) | None]  # type: ignore[misc]
-        case Kind.MAP:
-            assert data_type.key is not None
-            assert data_type.element is not None
-            return dict[_python_type(data_type.key), _python_type(data_type.element) | None]  # type: ignore[misc]
-        case Kind.STRUCT:
-            return dict[str, Any] if not _holds_decimal(data_type) else _struct_type(data_type)
-        case Kind.ANY:
-            return Any
-    return _PYTHON_TYPES[data_type.kind]
-
-
-def _struct_type(data_type: DataType) -> Any:
-    """A TypedDict, so that decimals inside come back as decimals."""
-    from typing import TypedDict
-
-    fields = {field.name: _python_type(field.type) | None for field in data_type.fields}
-    return TypedDict("Struct", fields)  # type: ignore[operator]
-
-
-def _holds_decimal(data_type: DataType) -> bool:
-    return _holds(data_type, Kind.DECIMAL)
-
-
-def _holds_any(data_type: DataType) -> bool:
-    return _holds(data_type, Kind.ANY)
-
-
-def _holds(data_type: DataType, kind: Kind) -> bool:
-    inner = [field.type for field in data_type.fields]
-    inner += [part for part in (data_type.key, data_type.element) if part is not None]
-    return data_type.kind == kind or any(_holds(part, kind) for part in inner)

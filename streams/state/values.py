@@ -26,8 +26,10 @@ _TUPLE, _SET, _FROZENSET, _BIG_INT, _DECIMAL, _DATETIME, _DATE, _TIME, _DURATION
 _COUNTER, _DEQUE, _ROW, _OBJECT, _MEMBER = range(11, 16)
 _PLAIN = frozenset((bool, int, float, str, bytes, type(None)))
 _IS_PLAIN = _PLAIN.issuperset
+_encode = msgspec.msgpack.Encoder().encode
 Classes = Mapping[str, type[Any]]
 """Classes of objects in states, by the name that stands for them in what is written."""
+_Wrapper = Callable[[Any, Classes | None], Any]
 
 
 def class_name(cls: type[Any]) -> str:
@@ -58,33 +60,33 @@ def to_wire(value: Any, classes: Classes | None = None, *, has_big_ints: bool = 
 
 def _wrapped(value: Any, classes: Classes | None) -> Any:
     """Return a value that MessagePack does not know as an extension."""
-    kind = type(value)
-    if kind in (tuple, set, frozenset):
-        code = _TUPLE if kind is tuple else _SET if kind is set else _FROZENSET
-        return _packed(code, [to_wire(item, classes) for item in value])
-    if kind is Counter:
-        return _packed(_COUNTER, [[to_wire(key, classes), to_wire(item, classes)] for key, item in value.items()])
-    if kind is deque:
-        return _packed(_DEQUE, [value.maxlen, [to_wire(item, classes) for item in value]])
-    if kind is decimal.Decimal:
-        return msgspec.msgpack.Ext(_DECIMAL, str(value).encode())
-    if kind in (dt.datetime, dt.date, dt.time):
-        code = _DATETIME if kind is dt.datetime else _DATE if kind is dt.date else _TIME
-        return msgspec.msgpack.Ext(code, value.isoformat().encode())
-    if kind is dt.timedelta:
-        return msgspec.msgpack.Ext(_DURATION, msgspec.msgpack.encode([value.days, value.seconds, value.microseconds]))
-    if kind is uuid.UUID:
-        return msgspec.msgpack.Ext(_UUID, value.bytes)
-    return _object_to_wire(value, kind, classes)
+    return _WRAPPERS.get(type(value), _object_to_wire)(value, classes)
+
+
+def _items_to_wire(code: int) -> _Wrapper:
+    return lambda value, classes: _packed(code, [to_wire(item, classes) for item in value])
+
+
+def _text_to_wire(code: int, text: Callable[[Any], str]) -> _Wrapper:
+    return lambda value, classes: msgspec.msgpack.Ext(code, text(value).encode())
+
+
+def _counter_to_wire(value: Any, classes: Classes | None) -> msgspec.msgpack.Ext:
+    return _packed(_COUNTER, [[to_wire(key, classes), to_wire(item, classes)] for key, item in value.items()])
+
+
+def _deque_to_wire(value: Any, classes: Classes | None) -> msgspec.msgpack.Ext:
+    return _packed(_DEQUE, [value.maxlen, [to_wire(item, classes) for item in value]])
 
 
 def _packed(code: int, parts: list[Any]) -> msgspec.msgpack.Ext:
-    return msgspec.msgpack.Ext(code, msgspec.msgpack.encode(parts))
+    return msgspec.msgpack.Ext(code, _encode(parts))
 
 
-def _object_to_wire(value: Any, kind: type[Any], classes: Classes | None) -> Any:
+def _object_to_wire(value: Any, classes: Classes | None) -> Any:
     """Wrap an object of a class, or a row of no class."""
-    name, is_row, is_member = _form_of(kind)  # type: ignore[arg-type]  # mypy takes type[Any] for unhashable
+    kind = type(value)
+    name, is_row, is_member, is_struct = _form_of(kind)  # type: ignore[arg-type]  # mypy takes type[Any] for unhashable
     if is_row:
         return _packed(_ROW, [kind._fields, [to_wire(item, classes) for item in value]])
     if classes is not None and name not in classes:
@@ -95,20 +97,37 @@ def _object_to_wire(value: Any, kind: type[Any], classes: Classes | None) -> Any
         )
     if is_member:
         return _packed(_MEMBER, [name, value.name])
-    fields = {field: getattr(value, field) for field in object_fields(kind)}
+    fields: dict[str, Any] = (
+        msgspec.structs.asdict(value) if is_struct else {field: getattr(value, field) for field in object_fields(kind)}
+    )
     if _IS_PLAIN(map(type, fields.values())):
         try:
-            return _packed(_OBJECT, [name, fields])
+            return msgspec.msgpack.Ext(_OBJECT, _encode([name, fields]))
         except OverflowError:  # an int of more than 64 bits
             pass
     return _packed(_OBJECT, [name, {field: to_wire(item, classes) for field, item in fields.items()}])
 
 
+_WRAPPERS: Mapping[type[Any], _Wrapper] = {
+    tuple: _items_to_wire(_TUPLE),
+    set: _items_to_wire(_SET),
+    frozenset: _items_to_wire(_FROZENSET),
+    Counter: _counter_to_wire,
+    deque: _deque_to_wire,
+    decimal.Decimal: _text_to_wire(_DECIMAL, str),
+    dt.datetime: _text_to_wire(_DATETIME, dt.datetime.isoformat),
+    dt.date: _text_to_wire(_DATE, dt.date.isoformat),
+    dt.time: _text_to_wire(_TIME, dt.time.isoformat),
+    dt.timedelta: lambda value, _: _packed(_DURATION, [value.days, value.seconds, value.microseconds]),
+    uuid.UUID: lambda value, _: msgspec.msgpack.Ext(_UUID, value.bytes),
+}
+
+
 @lru_cache(maxsize=1024)
-def _form_of(kind: type[Any]) -> tuple[str, bool, bool]:
-    """Return a class' name, whether it is of rows of no class, and of the members of an Enum."""
+def _form_of(kind: type[Any]) -> tuple[str, bool, bool, bool]:
+    """Return a class' name, whether it is of rows of no class, of the members of an Enum, and of msgspec's."""
     is_row = issubclass(kind, tuple) and hasattr(kind, "_fields") and kind is row_class(kind._fields)
-    return class_name(kind), is_row, issubclass(kind, enum.Enum)
+    return class_name(kind), is_row, issubclass(kind, enum.Enum), issubclass(kind, msgspec.Struct)
 
 
 def object_fields(cls: type[Any]) -> tuple[str, ...]:
