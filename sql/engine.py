@@ -43,7 +43,7 @@ from .connectors import (
     find_connector,
     show_connectors,
 )
-from .definitions import apply_definition, check_is_free, check_topic_is_own, new_query_id
+from .definitions import apply_definition, check_is_free, check_topic_is_own, id_beside, new_query_id
 from .errors import StatementError
 from .executor import KnownSource
 from .first_read import wait_until_read
@@ -508,7 +508,10 @@ class SqlEngine:
     ) -> tuple[PreparedQuery, Plan]:
         """Check a query in full. `is_beside`: it replaces another under an id of its own, so that both can exist."""
         replaced = replaced_query(s, self.catalog)
-        query_id = replaced if replaced is not None and not is_beside else new_query_id(s, self.catalog)
+        if replaced is None:
+            query_id = new_query_id(s, self.catalog)
+        else:
+            query_id = id_beside(replaced) if is_beside else replaced
         if query_id in self.catalog.queries and (is_beside or replaced is None):
             raise StatementError(f"Query ID '{query_id}' already exists. Choose another.", s.span)
         planned = plan_persistent(s, context, query_id)
@@ -549,6 +552,8 @@ class SqlEngine:
         if wanted not in self.catalog.sources:
             self.catch_up()
         source = writable_source(wanted, self.catalog)
+        if source.headers:
+            raise StatementError(f"Cannot insert into {source.name} because it has header columns")
         check_topics(rights, writes=(source.topic,))
         return source
 
@@ -682,6 +687,13 @@ class SqlEngine:
         offset = self._commands.append(replace(command, expected=expected))
         is_as_checked = compiled is not None and offset == expected
         self.catch_up(needed=offset, compiled={command.query_id: compiled} if is_as_checked else {})
+
+    def last_command(self, *, at_least: int = -1) -> int:
+        """Return the offset of the last command that is applied; before, read what is new unless it is `at_least` that."""
+        with self._lock:
+            if self._commands.next_offset <= at_least:
+                self.catch_up()
+            return self._commands.next_offset - 1
 
     def catch_up(self, *, needed: int | None = None, compiled: Mapping[str | None, Plan | None] = MappingProxyType({})) -> None:
         """Apply the commands that are new in the topic, then start and stop queries to fit.

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .local import LocalRunner
     from .membership import RunsElsewhere
     from .ranges import OffsetRange, RangeLost
+    from .replacing import is_replaced
     from .runner import SparkRunner
     from .session import SparkSettings, SparkUnavailable, check_spark, cores_of, open_session, parse_conf
     from .source import LogflumeDataSource
@@ -45,6 +46,7 @@ _HOME = {
     "check_spark": "session",
     "cores_of": "session",
     "estimate_backfill": "estimates",
+    "is_replaced": "replacing",
     "keep_archiving": "archiving",
     "open_batches": "batches",
     "open_session": "session",
@@ -81,6 +83,7 @@ __all__ = [
     "check_spark",
     "cores_of",
     "estimate_backfill",
+    "is_replaced",
     "keep_archiving",
     "open_batches",
     "open_session",
