@@ -16,6 +16,7 @@ import typer
 
 from logflume.cli.backfill_estimate import fields_of, print_estimate
 from logflume.cli.common import Bootstrap, Data, Json, make_app, print_rows, where
+from logflume.cli.on_spark import run_on_spark
 from logflume.log import InvalidInput, ProgressLine, connect_as_owner
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def backfill(
     ] = False,
     engine: Annotated[Where, typer.Option(help="spark, or local for a history one core can take.")] = Where.SPARK,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Run continuously on Structured Streaming instead of handing over.")
+        bool, typer.Option("--follow", help="With -e: run the query on Structured Streaming for good instead of handing over.")
     ] = False,
     until_end: Annotated[bool, typer.Option("--until-end", help="With --follow: stop at the end of what is there now.")] = False,
     checkpoint: Annotated[
@@ -51,7 +52,7 @@ def backfill(
         typer.Option(
             metavar="DIR",
             help="Where finished stages are kept, so that a later run goes on after the driver has died; "
-            "with --follow Spark's place and the state. All executors see it.",
+            "with --follow the state. All executors see it.",
         ),
     ] = None,
     replaces: Annotated[
@@ -92,7 +93,13 @@ def backfill(
     with connect_as_owner(address) as log, opened(log, file, execute) as job:
         load_plan = job.load_plan
         if follow:
-            run_on_spark(load_plan, address, settings, checkpoint, until_end)
+            if file is not None:
+                raise InvalidInput(
+                    f"--follow is for -e SQL; an application runs on Spark with: logflume run {file} --engine spark"
+                )
+            if checkpoint is None:
+                raise InvalidInput("--follow needs --checkpoint DIR, where the state is between runs")
+            run_on_spark(load_plan, address, settings, state_root=Path(checkpoint), until_end=until_end, as_json=as_json)
             return
         from logflume.streams.spark import abort_backfill, plan_backfill
 
@@ -183,30 +190,6 @@ def run(planned: BackfillPlan, engine: Where, settings: SparkSettings, stop_old:
             return run_backfill(
                 planned, SparkRunner(spark), on_stopping=stop_old, on_progress=lambda at: line.show(at.step, at.done, at.total)
             )
-    finally:
-        spark.stop()
-
-
-def run_on_spark(
-    load_plan: Callable[[], Plan], address: str, settings: SparkSettings, checkpoint: str | None, until_end: bool
-) -> None:
-    """Run on Structured Streaming until Ctrl-C, or to the end of what is there now."""
-    from logflume.streams.spark import open_session, run_continuously
-
-    if checkpoint is None:
-        raise InvalidInput("--follow needs --checkpoint DIR, where Spark keeps its place and the state between runs")
-    folder = Path(checkpoint).resolve()
-    spark = open_session("logflume follow", settings)
-    try:
-        query = run_continuously(
-            load_plan,
-            address,
-            spark,
-            checkpoint_dir=str(folder / "offsets"),
-            state_root=str(folder / "state"),
-            available_now=until_end,
-        )
-        query.awaitTermination()
     finally:
         spark.stop()
 

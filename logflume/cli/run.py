@@ -7,16 +7,27 @@ import runpy
 import signal
 import sys
 from contextlib import nullcontext
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from logflume.cli.common import Bootstrap, Data, make_app, place
+from logflume.cli.common import Bootstrap, Data, Json, make_app, place
 from logflume.log import InvalidInput, LogflumeError
 from logflume.log.children import end_with_parent
 
+if TYPE_CHECKING:
+    from logflume.streams.spark import SparkSettings
+
 app = make_app("")
+
+
+class EngineName(StrEnum):
+    """What runs an application."""
+
+    LIVE = "live"
+    SPARK = "spark"
 
 
 @app.command()
@@ -28,8 +39,25 @@ def run(
     state_dir: Annotated[
         Path | None, typer.Option("--state-dir", metavar="DIR", help="Where the state of the topology is kept.")
     ] = None,
+    engine: Annotated[
+        EngineName, typer.Option(help="live, or spark: micro-batches on a cluster, from where the application has come to.")
+    ] = EngineName.LIVE,
+    master: Annotated[
+        str | None, typer.Option(help="With --engine spark: its master URL; else what spark-submit or the configuration says.")
+    ] = None,
+    conf: Annotated[list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeat it.")] = None,
+    properties_file: Annotated[
+        Path | None, typer.Option("--properties-file", metavar="FILE", help="Spark's settings, in place of spark-defaults.conf.")
+    ] = None,
+    every: Annotated[
+        float, typer.Option(metavar="SECONDS", help="With --engine spark: how often there is a micro-batch.", min=0.1, max=3600)
+    ] = 1.0,
+    until_end: Annotated[
+        bool, typer.Option("--until-end", help="With --engine spark: stop at the end of what is there now.")
+    ] = False,
     data: Data = None,
     bootstrap: Bootstrap = None,
+    as_json: Json = False,
 ) -> None:
     """Run a topology; an lf.App without a log of its own uses the one named here. Ctrl-C stops it cleanly.
 
@@ -42,6 +70,15 @@ def run(
     os.environ["LOGFLUME_BOOTSTRAP" if bootstrap else "LOGFLUME_DATA"] = address
     if state_dir is not None:
         os.environ["LOGFLUME_STATE_DIR"] = str(state_dir)
+    if engine is EngineName.SPARK:
+        if workers > 1:
+            raise InvalidInput("--workers is for the live engine: how many cores Spark uses, its master and --conf say")
+        from logflume.streams.spark import SparkSettings, parse_conf
+
+        _run_on_spark(file, SparkSettings(master, parse_conf(conf or []), properties_file), every, until_end, as_json)
+        return
+    if master or conf or properties_file or until_end or as_json:
+        raise InvalidInput("--master, --conf, --properties-file, --until-end and --json of run are for --engine spark")
     if workers > 1:
         _supervise(file, workers, None if bootstrap else address)
         return
@@ -79,6 +116,31 @@ def _run_here(file: Path) -> None:
         App.run = original  # type: ignore[method-assign]
     if not made:
         raise InvalidInput(f"{file} has run no application: expected an lf.App and, at the end of the file, app.run()")
+
+
+def _run_on_spark(file: Path, spark_settings: SparkSettings, every_s: float, until_end: bool, as_json: bool) -> None:
+    """Run the application of a file on Spark; its state is beside that of the live engine, which it does not share."""
+    from logflume.cli.on_spark import run_on_spark
+    from logflume.log import connect_as_owner
+    from logflume.streams.spark import AppFile, app_of
+
+    made = app_of(file)
+    options = made.settings()
+    folder = options.state_dir / f"{made.name}-on-spark"
+    if not isinstance(made.log, str):
+        raise InvalidInput(f"{file}: an application on Spark needs the address of its log, not a log that is open in the file")
+    where = made.log
+    with connect_as_owner(where):
+        run_on_spark(
+            AppFile(str(file.resolve())),
+            where,
+            spark_settings,
+            state_root=folder,
+            settings=options,
+            every_s=every_s,
+            until_end=until_end,
+            as_json=as_json,
+        )
 
 
 def _supervise(file: Path, workers: int, data: str | None) -> None:

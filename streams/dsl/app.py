@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from logflume.log import Log
 
     from ..query import StoreQuery
-    from ..runtime import EngineStatus
+    from ..runtime import EngineOptions, EngineStatus
     from ..seams import Plan
 
 _ENDPOINT = "127.0.0.1:0"
@@ -249,22 +249,32 @@ class App:
         """
         from logflume.log import connect
 
-        from ..runtime import EngineOptions, run_app
+        from ..runtime import run_app
 
         if find_spec("rocksdict") is None:
             raise InvalidInput("to run an application needs rocksdict: pip install 'logflume[streams]'")
         plan = self.plan()
         check_registered(self.topology())
+        settings = self.settings(**options)
+        if not isinstance(self.log, str):
+            return run_app(plan, self.log, settings)
+        with connect(self.log) as log:
+            return run_app(plan, log, settings)
+
+    def settings(self, **options: Any) -> EngineOptions:
+        """Return what `run` with these options runs with.
+
+        Raises:
+            UnknownName: there is no such option.
+        """
+        from ..runtime import EngineOptions
+
         chosen = {"state_dir": Path(self.state_dir), "endpoint": _ENDPOINT, **self.options, **options}
         known = [field.name for field in fields(EngineOptions)]
         for name in chosen:
             if name not in known:
                 raise UnknownName("option of the engine", name, known)
-        settings = EngineOptions(**chosen)
-        if not isinstance(self.log, str):
-            return run_app(plan, self.log, settings)
-        with connect(self.log) as log:
-            return run_app(plan, log, settings)
+        return EngineOptions(**chosen)
 
     def query(self, store: str, *, timeout_s: float = 10.0, acceptable_lag: int | None = None) -> StoreQuery:
         """Return a store of this application to read while it runs, here or elsewhere: the instance that has a key answers.

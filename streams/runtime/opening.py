@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from logflume.log import InvalidInput, LogflumeError, StorageError, UnknownName
 from logflume.log.interfaces import Admin, OffsetAndMetadata
@@ -155,7 +156,7 @@ def open_task(
     name = task_name(subtopology, partition)
     state, ranges = None, None
     times = read_times(known)
-    _check_contents(around, subtopology, times.contents)
+    check_contents(around.plan.application, subtopology, times.contents, around.directory.path)
     if subtopology.program.stores:
         state = _open_state(around, subtopology, name, memory_bytes)
         ranges = _ranges(around, subtopology, partition, state.checkpoint, positions)
@@ -222,14 +223,14 @@ def _list(stores: Iterable[str]) -> str:
     return ", ".join(f"store {name!r}" for name in stores)
 
 
-def _check_contents(around: Surroundings, subtopology: SubTopology, before: Mapping[str, str]) -> None:
-    """Refuse to go on with state that means something else than the topology says now."""
+def check_contents(application: str, subtopology: SubTopology, before: Mapping[str, str], folder: Path) -> None:
+    """Refuse to go on with state that means something else than the topology says now. `folder`: where it is, beside the log."""
     for store, held, wanted in changed_contents(before, subtopology.contents):
         raise InvalidInput(
             f"store {store!r} holds {held}; the topology now keeps {wanted} under that name, taking one for the other. "
             "Give what has changed another name=... (it begins empty, where the application stands now), or the application "
-            f"another name (it begins with the oldest record), or reset it: delete group {around.plan.application!r}, topic "
-            f"{changelog_topic(around.plan.application, store)!r} and {around.directory.path}"
+            f"another name (it begins with the oldest record), or reset it: delete group {application!r}, topic "
+            f"{changelog_topic(application, store)!r} and {folder}"
         )
 
 

@@ -8,10 +8,12 @@ if TYPE_CHECKING:
     from .archives import ArchiveUnreadable
     from .archiving import Meeting, archive_topic, check_archive, keep_archiving
     from .backfill import BackfillPlan, abort_backfill, plan_backfill, run_backfill
+    from .batches import BatchDone, open_batches
     from .continuous import run_continuously
     from .estimates import Estimate, HotKey, StageEstimate, estimate_backfill
     from .handover import BackfillReport
     from .local import LocalRunner
+    from .membership import RunsElsewhere
     from .ranges import OffsetRange, RangeLost
     from .replacing import is_replaced
     from .runner import SparkRunner
@@ -23,6 +25,7 @@ _HOME = {
     "AppFile": "applications",
     "ArchiveUnreadable": "archives",
     "BackfillPlan": "backfill",
+    "BatchDone": "batches",
     "BackfillReport": "handover",
     "Estimate": "estimates",
     "HotKey": "estimates",
@@ -32,6 +35,7 @@ _HOME = {
     "OffsetRange": "ranges",
     "Progress": "steps",
     "RangeLost": "ranges",
+    "RunsElsewhere": "membership",
     "SparkRunner": "runner",
     "SparkSettings": "session",
     "SparkUnavailable": "session",
@@ -44,6 +48,7 @@ _HOME = {
     "estimate_backfill": "estimates",
     "is_replaced": "replacing",
     "keep_archiving": "archiving",
+    "open_batches": "batches",
     "open_session": "session",
     "parse_conf": "session",
     "abort_backfill": "backfill",
@@ -58,6 +63,7 @@ __all__ = [
     "ArchiveUnreadable",
     "BackfillPlan",
     "BackfillReport",
+    "BatchDone",
     "Estimate",
     "HotKey",
     "LocalRunner",
@@ -66,6 +72,7 @@ __all__ = [
     "OffsetRange",
     "Progress",
     "RangeLost",
+    "RunsElsewhere",
     "SparkRunner",
     "SparkSettings",
     "SparkUnavailable",
@@ -78,6 +85,7 @@ __all__ = [
     "estimate_backfill",
     "is_replaced",
     "keep_archiving",
+    "open_batches",
     "open_session",
     "parse_conf",
     "plan_backfill",

@@ -54,7 +54,7 @@ def _imported_from(folder: Path) -> Iterator[Path]:
 
 
 def app_of(file: Path) -> Any:
-    """Return the lf.App that a Python file runs, without running it."""
+    """Return the lf.App that a Python file runs, without running it; the options of run() are among its own."""
     from logflume.streams import App
 
     if not file.is_file():
@@ -62,7 +62,12 @@ def app_of(file: Path) -> Any:
     found: list[App] = []
     original = App.run
     sys.path.insert(0, str(file.resolve().parent))
-    App.run = lambda self, **_: found.append(self)  # type: ignore[method-assign, assignment]
+
+    def note(self: App, **options: Any) -> None:
+        self.options |= options
+        found.append(self)
+
+    App.run = note  # type: ignore[method-assign, assignment]
     try:
         runpy.run_path(str(file), run_name="__main__")
     finally:

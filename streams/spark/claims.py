@@ -63,7 +63,7 @@ def claim(log: Log, plan: Plan, ranges: Mapping[TopicPartition, OffsetRange], to
     former = claim_of(log, plan.application)
     existing = set(admin.list_topics(include_internal=True))
     if former is None:
-        _refuse_state(log, plan, existing)
+        refuse_state(log, plan, existing)
     results = {topic for sub in plan.subtopologies for out in sub.outputs.values() for topic in out.topics()}
     made = sorted((results - existing - internal_topics(plan)) | set(former.made if former else ()))
     while sum(map(len, made)) > _MADE_MAX_CHARS:
@@ -151,7 +151,8 @@ def release(log: Log, ours: Claim) -> None:
         log.admin().set_group_offsets(ours.replaces, {tp: with_claim(at, None) for tp, at in offsets.items()})
 
 
-def _refuse_state(log: Log, plan: Plan, existing: set[str]) -> None:
+def refuse_state(log: Log, plan: Plan, existing: set[str]) -> None:
+    """Refuse internal topics that hold records of an application without offsets. `existing`: all topics."""
     admin = log.admin()
     every = _partitions(log, internal_topics(plan) & existing)
     starts, ends = admin.start_offsets(every), admin.end_offsets(every)

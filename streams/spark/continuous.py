@@ -1,25 +1,39 @@
-"""An application on Structured Streaming instead of the native engine: each micro-batch is a step (architecture, D11)."""
+"""An application on Spark for good: Structured Streaming's micro-batches are steps (architecture, D11).
+
+Structured Streaming says when there is something new, and stops, restarts and shows the query; what a micro-batch reads follows
+from the offsets that the application's group has committed (`batches.py`), so that Spark's own notes of its place are not needed
+to go on: they live as long as the query. State is in `state_root`, which all executors share, and in the changelogs.
+"""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import logging
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from logflume.log import TopicPartition, connect
-from logflume.streams.runtime.topics import prepare_topics
+from logflume.log import LogflumeError, connect
+from logflume.streams.runtime import EngineOptions, StreamsError
+from logflume.streams.runtime.session import is_fatal
 from logflume.streams.seams import Plan
 
-from .executors import equip
-from .handover import hand_over_producer, install, task_starts
-from .ranges import OffsetRange, reachable
+from .batches import BatchDone, Batches, Compute, open_batches
+from .executors import cause_of, equip
+from .membership import RunsElsewhere
+from .ranges import reachable
 from .runner import SparkRunner
 from .source import LogflumeDataSource
-from .steps import StepPlan, refuse_global_tables
+from .steps import Progress, StepPlan, StepResult
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_LOOK_EVERY_S = 0.2
+_PAUSE_MIN_S, _PAUSE_MAX_S = 0.5, 10.0
+_log = logging.getLogger("logflume.streams")
 
 
 def run_continuously(
@@ -27,62 +41,112 @@ def run_continuously(
     where: str,
     spark: SparkSession,
     *,
-    checkpoint_dir: str,
-    state_root: str,
-    trigger_seconds: float = 1.0,
-    available_now: bool = False,
-) -> Any:
-    """Run an application on Structured Streaming instead of the native engine; returns the StreamingQuery.
+    state_root: Path,
+    settings: EngineOptions | None = None,
+    every_s: float = 1.0,
+    until_end: bool = False,
+    stopping: threading.Event | None = None,
+    on_batch: Callable[[BatchDone], None] = lambda _: None,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+) -> None:
+    """Run an application on Spark until it is told to stop, or another instance of it starts. Blocks.
 
-    Each micro-batch is a step: it goes on from the offsets that the application's group has committed and ends with one
-    transaction of results, changelogs and offsets, so a batch that Spark runs again finds its offsets committed and does nothing.
-    State is kept in `state_root` (shared by all executors) between batches.
+    What fails on the way (a broker that is away, executors that die) is tried again from what was committed.
+
+    Args:
+        state_root: a directory that all executors share.
+        every_s: how often it is looked whether there is something new.
+        until_end: return once what is in the log when this begins is done.
+        stopping: set by whoever wants it to stop; the micro-batch under way is finished first.
+
+    Raises:
+        InvalidInput: instances of the application run; or it asks for what a cluster cannot do.
+        RunsElsewhere: another instance has started since, and goes on where this one has come to.
+        StreamsError: a function of the application, or Spark, has failed.
     """
-    plan = load_plan()
-    refuse_global_tables(plan)
+    stopping, settings = stopping or threading.Event(), settings or EngineOptions()
     spark.dataSource.register(LogflumeDataSource)
-    internal = {out.topic for sub in plan.subtopologies for out in sub.outputs.values() if out.is_repartition}
-    topics = sorted({topic for sub in plan.subtopologies for topic in sub.program.sources.values()} - internal)
     with connect(where) as log:
-        where = reachable(log)
-        equip(spark, StepPlan(load_plan, where, {}, {}, {}, state_root))
-        partitions = prepare_topics(plan, log.admin()).partitions
-    runner = BatchRunner(load_plan, where, partitions, tuple(topics), state_root)
-    stream = spark.readStream.format("logflume").option("log", where).option("topic", ",".join(topics)).load()
-    writer = (
-        stream.select("topic", "partition", "offset")
-        .writeStream.foreachBatch(runner)
-        .option("checkpointLocation", checkpoint_dir)
-    )
-    writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=f"{trigger_seconds} seconds")
-    return writer.queryName(f"{plan.application}-{uuid.uuid4().hex[:8]}").start()
+        equip(spark, StepPlan(load_plan, reachable(log), {}, {}, {}, str(state_root)))
+        compute, pause_s = _computed_on(spark, reachable(log)), _PAUSE_MIN_S
+        while not stopping.is_set():
+            batches: Batches | None = None
+            try:
+                with open_batches(log, load_plan, compute, state_root, settings=settings, on_progress=on_progress) as batches:
+                    _take(batches, on_batch)
+                    if not until_end:
+                        _follow(spark, batches, reachable(log), every_s, stopping, on_batch)
+                    return
+            except LogflumeError as error:
+                if is_fatal(error) or isinstance(error, RunsElsewhere):
+                    raise
+                pause_s = _PAUSE_MIN_S if batches is not None and batches.done else min(2 * pause_s, _PAUSE_MAX_S)
+                _log.warning("%s; going on from what was committed in %.1f s", error, pause_s)
+                stopping.wait(pause_s)
+
+
+def _computed_on(spark: SparkSession, where: str) -> Compute:
+    """Return what computes steps on executors that are equipped: each task as a whole, which goes on with its stores."""
+    runner = SparkRunner(spark, records_per_range=None, slices=1)
+
+    def compute(step: StepPlan, plan: Plan, on_progress: Callable[[Progress], None]) -> StepResult:
+        try:
+            return runner.compute(replace(step, where=where), plan, on_progress)
+        except LogflumeError:
+            raise
+        except Exception as error:
+            raise StreamsError(f"Spark has not computed a micro-batch of {plan.application!r}: {cause_of(error)}") from error
+
+    return compute
+
+
+def _take(batches: Batches, on_batch: Callable[[BatchDone], None]) -> None:
+    done = batches.step()
+    if done is not None:
+        on_batch(done)
+
+
+def _follow(
+    spark: SparkSession,
+    batches: Batches,
+    where: str,
+    every_s: float,
+    stopping: threading.Event,
+    on_batch: Callable[[BatchDone], None],
+) -> None:
+    """Run micro-batches as Structured Streaming finds something new; raises what ended them."""
+    trigger = _Trigger(batches, on_batch)
+    stream = spark.readStream.format("logflume").schema("offset BIGINT").option("log", where)
+    with tempfile.TemporaryDirectory(prefix="logflume-query-", ignore_cleanup_errors=True) as place:
+        writer = stream.option("topic", ",".join(batches.sources)).load().writeStream.foreachBatch(trigger)
+        writer = writer.option("checkpointLocation", Path(place).as_uri()).trigger(
+            processingTime=f"{int(every_s * 1000)} milliseconds"
+        )
+        query = writer.queryName(batches.plan.application).start()
+        try:
+            while not stopping.wait(_LOOK_EVERY_S) and query.isActive:
+                batches.member.check()
+        finally:
+            batches.finish()
+            query.stop()
+    if trigger.error is not None:
+        raise trigger.error
+    failed = query.exception()
+    if failed is not None and not stopping.is_set():
+        raise StreamsError(f"Structured Streaming has ended the query: {cause_of(failed)}")
 
 
 @dataclass(slots=True)
-class BatchRunner:
-    """Runs one micro-batch as a step that goes on from the offsets committed so far."""
+class _Trigger:
+    """What Structured Streaming calls; the frame that it gives is not read, so that nobody reads the records twice."""
 
-    load_plan: Callable[[], Plan]
-    where: str
-    partitions: Mapping[str, int]
-    topics: tuple[str, ...]
-    state_root: str
+    batches: Batches
+    on_batch: Callable[[BatchDone], None]
+    error: BaseException | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        rows = frame.groupBy("topic", "partition").agg({"offset": "max"}).collect()
-        newest = {TopicPartition(row.topic, row.partition): row["max(offset)"] + 1 for row in rows}
-        plan = self.load_plan()
-        with connect(self.where) as log:
-            every = [TopicPartition(topic, p) for topic in self.topics for p in range(self.partitions[topic])]
-            committed = log.admin().group_offsets(plan.application, is_stable=True)
-            starts = log.admin().start_offsets(every)
-            first = {tp: committed[tp].offset if tp in committed else starts[tp] for tp in every}
-            ranges = {tp: OffsetRange(tp.topic, tp.partition, first[tp], max(first[tp], newest.get(tp, 0))) for tp in every}
-            if not any(map(len, ranges.values())):
-                return
-            tasks = task_starts(plan, committed)
-            step = StepPlan(self.load_plan, self.where, ranges, self.partitions, tasks, self.state_root)
-            result = SparkRunner(frame.sparkSession).compute(step, plan, lambda _: None)
-            with hand_over_producer(log, plan.application) as producer:
-                install(producer, plan, result)
-            result.release()
+        try:
+            _take(self.batches, self.on_batch)
+        except BaseException as error:
+            self.error = error
+            raise

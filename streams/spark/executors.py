@@ -87,7 +87,7 @@ def _problems(spark: SparkSession, work: bytes, step: StepPlan) -> list[str]:
             asked = probe.Probe(work, step.where, marker, _archived(step))
             return sorted(context.parallelize(range(count), count).flatMap(asked).distinct().collect())
     except Exception as error:
-        raise SparkUnavailable(f"executors cannot run the tasks of this Python: {_cause(error)}") from error
+        raise SparkUnavailable(f"executors cannot run the tasks of this Python: {cause_of(error)}") from error
     finally:
         cloudpickle.unregister_pickle_by_value(probe)  # type: ignore[no-untyped-call]
 
@@ -116,7 +116,7 @@ def _marked(state_root: str | None) -> Iterator[str | None]:
         yield marker.name
 
 
-def _cause(error: Exception) -> str:
+def cause_of(error: Exception) -> str:
     """Return the line of a Python worker's traceback, or of Java's, that says what went wrong."""
     text = str(error)
     after = text.partition("Traceback (most recent call last):\n")[2].splitlines()

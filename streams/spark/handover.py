@@ -221,13 +221,18 @@ def _write(
     )
 
 
-def offsets_of(plan: Plan, ends: list[TaskEnd]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the offset commit of all tasks: positions at the cut, times and contents of stores as metadata."""
+def offsets_of(
+    plan: Plan, ends: list[TaskEnd], *, ids: Mapping[str, str] | None = None
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return the offset commit of all tasks: positions at the cut, times and contents of stores as metadata.
+
+    `ids`: see `to_offsets`.
+    """
     readers = {topic: sub for sub in plan.subtopologies for topic in sub.program.sources.values()}
     offsets: dict[TopicPartition, OffsetAndMetadata] = {}
     for end in ends:
         contents = next((readers[tp.topic].contents for tp in end.checkpoint.inputs), {})
-        offsets.update(to_offsets(end.checkpoint, contents))
+        offsets.update(to_offsets(end.checkpoint, contents, ids=ids))
     return offsets
 
 

@@ -14,7 +14,7 @@ from logflume.streams.seams import Plan
 from .kept import stage_names
 from .partials import decode_range_end
 from .replay import TaskEnd, joined_ends, later_ends
-from .rows import RANGE_SHIFT, RowKind, decode_end, former_rows
+from .rows import RANGE_SHIFT, RowKind, decode_end, former_rows, wake_rows
 from .stages import Rows, Stage, stages_of, times_before
 from .steps import Progress, StageDone, StepPlan
 from .writing import RowsToLog, Target, Written
@@ -105,8 +105,11 @@ class Tables:
                 yield pa.RecordBatch.from_pydict({"partition": pa.array([number], pa.int32())})
             return
         taken = [batch for wanted in stage.takes for batch in self.given.pop(wanted, [])]
-        if taken:
-            table = pa.Table.from_batches([part for batch in taken for part in sliced(batch, stage.slices)])
+        parts = [part for batch in taken for part in sliced(batch, stage.slices)]
+        if stage.wakes:
+            parts.append(wake_rows(stage.wakes))
+        if parts:
+            table = pa.Table.from_batches(parts)
             yield from table.sort_by([(name, "ascending") for name in stage.order]).to_batches()
 
     def add(self, batch: Any) -> None:

@@ -136,6 +136,7 @@ class Replay:
     memory_bytes: int = 512 << 20
     work: Work | None = None
     own: Slice | None = None
+    handlers: Handlers = field(default_factory=lambda: Handlers.all(OnProblem.SKIP))
     read_records: int = 0
 
     def __iter__(self) -> Iterator[OutputRows | ChangelogRows | TaskEnd]:
@@ -171,7 +172,7 @@ class Replay:
                     state.commit(state.encode_dirty(), state.checkpoint)
 
     def _run(self, name: str, state: TaskState, is_new: bool) -> Iterator[OutputRows | ChangelogRows | TaskEnd]:
-        problems = TaskProblems(name, handlers=Handlers.all(OnProblem.SKIP), keeps_letters=False)
+        problems = TaskProblems(name, handlers=self.handlers, keeps_letters=False)
         sources = self.subtopology.program.sources
         by_topic = {each.partition.topic: each for each in self.inputs}
         task = Task(

@@ -6,7 +6,7 @@ of a task the place of the cause above `CAUSE_SHIFT`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from itertools import groupby
 from typing import Any
@@ -38,7 +38,7 @@ class RowKind(IntEnum):
 
     A record of a repartition topic, of a sink topic or of a changelog, the end of a task; from an offset range, an entry of a
     partial store, or the end of the range. FORMER: that a partition of a table's topic is to be looked through for keys that
-    have no row any more.
+    have no row any more. WAKE: that a task runs, whether or not a record of a repartition topic comes for it.
     """
 
     REPARTITION = 0
@@ -48,6 +48,7 @@ class RowKind(IntEnum):
     PARTIAL = 4
     RANGE = 5
     FORMER = 6
+    WAKE = 7
 
 
 class RowWriter:
@@ -128,14 +129,32 @@ class RowWriter:
 
 def former_rows(tables: Mapping[str, int]) -> Any:
     """Return a row for each partition of these topics -> partitions, that what they hold be looked through."""
+    places = [(topic, partition) for topic, count in sorted(tables.items()) for partition in range(count)]
+    return _bare_rows(RowKind.FORMER, places)
+
+
+def wake_rows(tasks: Sequence[int]) -> Any:
+    """Return a row for each of these tasks, before any other of its partition: they have no name."""
+    return _bare_rows(RowKind.WAKE, [("", task) for task in tasks])
+
+
+def records_of(rows: Iterable[Any]) -> Iterator[Any]:
+    """Yield the rows of a task that are records: one that wakes it is its first."""
+    for batch in rows:
+        at = int(batch.column("kind")[0].as_py() == RowKind.WAKE)
+        if batch.num_rows > at:
+            yield batch.slice(at)
+
+
+def _bare_rows(kind: RowKind, places: Sequence[tuple[str, int]]) -> Any:
+    """Return rows without a record, for (name, partition)."""
     import pyarrow as pa
 
-    places = [(topic, partition) for topic, count in sorted(tables.items()) for partition in range(count)]
     nothing, zeros = pa.array([None] * len(places), pa.binary()), pa.array([0] * len(places), pa.int64())
     return pa.RecordBatch.from_arrays(
         [
-            pa.array([int(RowKind.FORMER)] * len(places), pa.int32()),
-            pa.array([topic for topic, _ in places], pa.string()),
+            pa.array([int(kind)] * len(places), pa.int32()),
+            pa.array([name for name, _ in places], pa.string()),
             pa.array([partition for _, partition in places], pa.int32()),
             zeros,
             pa.array([0] * len(places), pa.int32()),

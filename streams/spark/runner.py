@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from logflume.log import connect
 from logflume.streams.seams import Plan
@@ -17,7 +17,7 @@ from .kept import Kept, stage_names
 from .partials import RangeEnd, decode_range_end
 from .ranges import reachable
 from .replay import TaskEnd, joined_ends, later_ends
-from .rows import RANGE_SHIFT, ROWS, RowKind, decode_end, former_rows
+from .rows import RANGE_SHIFT, ROWS, RowKind, decode_end, former_rows, wake_rows
 from .stages import Rows, Stage, stages_of, times_before
 from .steps import Progress, StageDone, StepPlan
 from .writing import WRITTEN, RowsToLog, Target, Written
@@ -119,9 +119,7 @@ class SparkResult:
             if others:
                 shuffled.append(staged.filter(staged.kind.isin([int(kind) for kind in others])))
         if target.tables:
-            import pyarrow as pa
-
-            former = self.frames[0].sparkSession.createDataFrame(pa.Table.from_batches([former_rows(target.tables)]))
+            former = _frame(self.frames[0].sparkSession, former_rows(target.tables))
             shuffled.append(former.withColumn("stage", lit(-1)))  # before any row of the partition
         if shuffled:
             cores = self.frames[0].sparkSession.sparkContext.defaultParallelism
@@ -194,6 +192,8 @@ class _Frames:
             each = f"explode(sequence({first}, {first} + {stage.slices - 1}))"
             names = [each + " AS partition" if name == "partition" else name for name in frames[0].columns]
             frames = [frame.selectExpr(*names) for frame in frames]
+        if stage.wakes:
+            frames.append(_frame(self.spark, wake_rows(stage.wakes)))
         return _union(frames).repartition(stage.count, "partition").sortWithinPartitions(*stage.order)
 
     def _in_time(self, stage: Stage, frame: DataFrame) -> DataFrame:
@@ -227,6 +227,13 @@ class _Frames:
         """Return what was computed, and in what time."""
         found = zip(self.stages, self.ways, self.seconds, strict=True)
         return [StageDone(stage.subtopology, way, stage.count, seconds) for stage, way, seconds in found]
+
+
+def _frame(spark: SparkSession, rows: Any) -> DataFrame:
+    """Return an Arrow batch of ROWS as a frame."""
+    import pyarrow as pa
+
+    return spark.createDataFrame(pa.Table.from_batches([rows]))
 
 
 def _union(frames: list[DataFrame]) -> DataFrame:

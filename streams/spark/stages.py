@@ -37,6 +37,7 @@ class Stage:
         takes: rows of earlier stages.
         order: by which those of one partition are sorted.
         gives: rows that later stages take.
+        wakes: numbers below `count` that run even if no row is for them, because there is something else for them to read.
         ranges: (source partition, number of the range) of all ranges, where the time of rows for repartition topics is that in
             the range alone.
     """
@@ -49,6 +50,7 @@ class Stage:
     gives: tuple[Rows, ...] = ()
     is_ranged: bool = False
     slices: int = 1
+    wakes: tuple[int, ...] = ()
 
     @property
     def way(self) -> str:
@@ -90,8 +92,16 @@ def stages_of(
             takes = tuple((RowKind.REPARTITION, topic) for topic in repartition)
             cut = 1 if region_of(sub) is None or step.state_root or step.starts else slices or slices_of(step, sub, count, cores)
             work = TaskRunner(step, sub.name, repartition, slices=cut)
-            stages.append(Stage(sub.name, work, cut * count, takes, _BY_TIME, written, slices=cut))
+            wakes = _wakes(step, sub, count, cut) if takes else ()
+            stages.append(Stage(sub.name, work, cut * count, takes, _BY_TIME, written, slices=cut, wakes=wakes))
     return stages
+
+
+def _wakes(step: StepPlan, sub: SubTopology, count: int, slices: int) -> tuple[int, ...]:
+    """Return the slices of tasks that have something to read from the log itself."""
+    topics = set(sub.program.sources.values())
+    busy = {tp.partition for tp, whole in step.ranges.items() if tp.topic in topics and len(whole)}
+    return tuple(partition * slices + each for partition in sorted(busy & set(range(count))) for each in range(slices))
 
 
 def slices_of(step: StepPlan, sub: SubTopology, partitions: int, cores: int) -> int:

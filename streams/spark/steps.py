@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol, Self
@@ -22,6 +23,7 @@ import numpy as np
 from logflume.log import Chunk, InvalidInput, Log, TopicPartition, connect, load_kernels
 from logflume.streams.kernels import kernel_loader
 from logflume.streams.operators import OperatorProgram, Region, Slice
+from logflume.streams.runtime.handlers import Handlers, OnProblem
 from logflume.streams.runtime.task import task_name
 from logflume.streams.seams import Plan, SubTopology, changelog_topic
 from logflume.streams.state import Checkpoint
@@ -32,7 +34,8 @@ from .kept import Kept
 from .partials import Merging, run_range
 from .ranges import OffsetRange, read_range
 from .replay import Replay, ReplayInput, TaskEnd, Work, chunk_of_rows
-from .rows import RowKind, RowWriter, parts_of, unpack_headers
+from .rows import RowKind, RowWriter, parts_of, records_of, unpack_headers
+from .state_folder import begin_task
 from .writing import Target, Written
 
 KERNELS_FROM_RECORDS = 50_000
@@ -44,13 +47,15 @@ class StepPlan:
 
     Attributes:
         where: the log, as `logflume.log.connect` takes it, reachable from every Spark executor.
-        ranges: what is read of each source partition.
+        ranges: what is read of each source partition, and of repartition topics that hold records which are not processed yet.
         partitions: topic -> number of partitions, for all topics of the application.
         starts: task name -> checkpoint that it goes on from; absent: the beginning.
         state_root: directory that holds the stores between steps, one folder a task, on a file system that all executors share;
             None: each task keeps its stores in a scratch directory of its executor, and removes it.
         archive: what of the ranges is read from files instead of the log.
         kept: where finished stages are kept; None: nowhere.
+        token: tells this step from any other that uses the same `state_root`.
+        handlers: what becomes of records that cannot be processed.
     """
 
     load_plan: Callable[[], Plan]
@@ -62,6 +67,8 @@ class StepPlan:
     memory_bytes: int = 512 << 20
     archive: Archive = field(default_factory=dict)
     kept: Kept | None = None
+    token: str = ""
+    handlers: Handlers = field(default_factory=lambda: Handlers.all(OnProblem.SKIP))
 
     def read(self, log: Log, wanted: OffsetRange) -> Iterator[Chunk]:
         """Yield the records of a range, from wherever they are."""
@@ -244,13 +251,15 @@ class TaskRunner:
         start = self.step.starts.get(name, Checkpoint())
         with connect(self.step.where) as log, ExitStack() as stack:
             folder = stack.enter_context(scratch()) if self.step.state_root is None else Path(self.step.state_root)
+            if self.step.state_root is not None:
+                begin_task(folder, name, self.step.token)
             work: Work | None = None
             shuffled: Mapping[str, Iterator[Any]] = {}
             if form is not None:
                 topic = sub.program.sources[form.source]
                 work = Merging(form, topic, (part for batch in rows for part in parts_of(batch))).run
             else:
-                shuffled = stack.enter_context(_by_topic(self.repartition, rows))
+                shuffled = stack.enter_context(_by_topic(self.repartition, records_of(rows)))
             replay = Replay(
                 sub,
                 partition,
@@ -262,6 +271,7 @@ class TaskRunner:
                 memory_bytes=self.step.memory_bytes,
                 work=work,
                 own=own,
+                handlers=self.step.handlers,
             )
             writer = RowWriter(sub.outputs, self.step.partitions, partition)
             for part in replay:
@@ -269,8 +279,10 @@ class TaskRunner:
 
     def _input(self, log: Log, tp: TopicPartition, start: Checkpoint, shuffled: Mapping[str, Iterator[Any]]) -> ReplayInput:
         if tp.topic in shuffled:
-            offset = start.inputs.get(tp, 0)
-            return ReplayInput(tp, _chunks_of(tp, offset, shuffled[tp.topic]), offset, is_source=False)
+            left = self.step.ranges.get(tp)  # what is in the topic already comes first
+            offset = left.end if left else start.inputs.get(tp, 0)
+            before: Iterator[Chunk] = self.step.read(log, left) if left else iter(())
+            return ReplayInput(tp, chain(before, _chunks_of(tp, offset, shuffled[tp.topic])), offset, is_source=False)
         wanted = self.step.ranges.get(tp)
         if wanted is None:
             return ReplayInput(tp, iter(()), start.inputs.get(tp, 0))

@@ -87,11 +87,17 @@ def create_inputs(log: Log) -> None:
     producer.close()
 
 
-def send_orders(log: Log, count: int, *, seed: int, start_ms: int) -> int:
-    """Write orders in about the order of time: some out of order, some late, some broken; return the last time."""
+def send_orders(log: Log, count: int, *, seed: int, start_ms: int, at_once: bool = False) -> int:
+    """Write orders in about the order of time: some out of order, some late, some broken; return the last time.
+
+    `at_once`: readers of committed records see them all at the same moment, so that an application that runs takes them by time.
+    """
     rng = random.Random(seed)
     now_ms = start_ms
-    producer = log.producer()
+    producer = log.producer(transactional_id="orders" if at_once else None)
+    if at_once:
+        producer.init_transactions()
+        producer.begin_transaction()
     for _ in range(count):
         now_ms += rng.randrange(0, 20_000)
         shop = f"s{rng.randrange(9)}"
@@ -102,6 +108,8 @@ def send_orders(log: Log, count: int, *, seed: int, start_ms: int) -> int:
             value = b"{broken"
         producer.send("orders", value, key=shop.encode(), timestamp_ms=max(0, now_ms - back_ms))
     producer.flush()
+    if at_once:
+        producer.commit_transaction()
     producer.close()
     return now_ms
 

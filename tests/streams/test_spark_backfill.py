@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from logflume.log.schemas import BIGINT, STRING, TIMESTAMP, Column, FormatSpec, 
 from logflume.streams.runtime import Engine, EngineOptions
 from logflume.streams.spark import (
     BackfillPlan,
+    BatchDone,
     LocalRunner,
     Progress,
     RangeLost,
@@ -31,8 +33,8 @@ from logflume.streams.spark import (
 )
 from logflume.streams.spark.session import java_version
 
-from ..end_to_end._command import run
-from ..end_to_end._delays import DELAYS, load, wait_for
+from ..end_to_end._command import LOGFLUME, run
+from ..end_to_end._delays import DELAYS, flight, load, send, wait_for
 from ..log._server_process import ServerProcess
 from ._kills import KillOnce
 from ._replace_apps import expected, maker, sell, table
@@ -335,17 +337,25 @@ def test_the_data_source_decodes_registered_values(log: Log, spark: Any, tmp_pat
 def test_structured_streaming_equals_live_also_after_a_restart(log: Log, spark: Any, tmp_path: Path) -> None:
     from logflume.streams.spark import run_continuously
 
-    now_ms = send_orders(log, 500, seed=8, start_ms=5_000_000)
-    checkpoint, state = str(tmp_path / "checkpoint"), str(tmp_path / "state")
-    for seed in (9, 10):
-        query = run_continuously(
-            loader("batch", "repartition"), log.where, spark, checkpoint_dir=checkpoint, state_root=state, available_now=True
-        )
-        assert query.awaitTermination(SPARK_WAIT_S)
-        now_ms = send_orders(log, 200, seed=seed, start_ms=now_ms)
+    now_ms, stopping = send_orders(log, 500, seed=8, start_ms=5_000_000), threading.Event()
+    done: list[BatchDone] = []
+
+    def on_batch(batch: BatchDone) -> None:
+        nonlocal now_ms
+        done.append(batch)
+        now_ms = send_orders(log, 100, seed=10 + len(done), start_ms=now_ms, at_once=True)
+        if len(done) == 4:
+            stopping.set()
+
+    load, state = loader("batch", "repartition"), tmp_path / "state"
+    run_continuously(load, log.where, spark, state_root=state, until_end=True, on_batch=on_batch)
+    run_live(log, "batch", "repartition", tmp_path / "batch")
+    now_ms = send_orders(log, 100, seed=9, start_ms=now_ms, at_once=True)
+    run_continuously(load, log.where, spark, state_root=state, every_s=0.1, stopping=stopping, on_batch=on_batch)
     run_live(log, "batch", "repartition", tmp_path / "batch")
     run_live(log, "live", "repartition", tmp_path / "live")
     assert final_results(log, "batch-out") == final_results(log, "live-out") != {}
+    assert [each.records for each in done] == [500 + 8, 100, 100, 100], "what came after the first and the last was taken live"
 
 
 @pytest.mark.spark
@@ -358,3 +368,25 @@ def test_the_command_computes_an_application_on_spark(server: ServerProcess) -> 
     assert report["message"].endswith("goes on at the cut")
     assert all(stage["tasks"] > 0 and stage["seconds"] > 0 for stage in report["stages"])
     wait_for(server.address, {"United": 15, "Delta": 15})
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@NEEDS_JAVA
+def test_the_command_runs_an_application_on_spark_and_it_goes_on_live(server: ServerProcess, tmp_path: Path) -> None:
+    load(server.address)
+    common = (str(DELAYS), "--state-dir", str(tmp_path / "state"), "--bootstrap", server.address)
+    on_spark = ("run", *common, "--engine", "spark", "--master", "local[2]", "--until-end", "--json")
+    done = run(*on_spark, timeout_s=SPARK_WAIT_S)
+    batch = json.loads(done.stdout.splitlines()[-1])
+    assert (batch["number"], batch["records"], batch["behind"], batch["problems"]) == (1, 62, 0, {})
+    wait_for(server.address, {"United": 15, "Delta": 15})
+    live = subprocess.Popen([*LOGFLUME, "run", *common])
+    try:
+        send(server.address, "flights", [flight(n) for n in range(4)])
+        wait_for(server.address, {"United": 16, "Delta": 16})
+        refused = run(*on_spark, code=1, timeout_s=SPARK_WAIT_S)
+        assert "application 'delays' is running" in refused.stderr
+    finally:
+        live.send_signal(signal.SIGINT)
+        assert live.wait(60) == 0

@@ -1,0 +1,256 @@
+"""The micro-batches of an application that runs on a cluster: each goes on from what its group has committed. No Spark here.
+
+A micro-batch reads what is committed in the log by now, computes it as a step (`steps.py`), and ends with one transaction of
+results, changelogs and offsets. The offsets of the group are the only position: a micro-batch that failed anywhere is computed
+again from there, by whoever runs the application then, on a cluster or live. Who that is, the group says (`membership.py`).
+What a live instance has put into repartition topics and not taken from there comes first in the next micro-batch; those of Spark
+put nothing there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from logflume.log import (
+    GroupMetadata,
+    InvalidInput,
+    Log,
+    LogflumeError,
+    OffsetAndMetadata,
+    Producer,
+    TopicPartition,
+    TransportError,
+)
+from logflume.streams.runtime import EngineOptions, OnGap, StreamsError, prepare_topics
+from logflume.streams.runtime.opening import check_contents, check_stores
+from logflume.streams.runtime.positions import read_times, refuse_claimed
+from logflume.streams.runtime.topics import TopicMap
+from logflume.streams.seams import Plan
+
+from .claims import refuse_state
+from .handover import changelogs_of, offsets_of, task_starts
+from .membership import Member
+from .ranges import OffsetRange, check_partitions
+from .rows import RowKind
+from .state_folder import StateFolder, mark_of
+from .steps import Progress, StepPlan, StepResult, in_order, refuse_global_tables
+from .writing import OneTransaction, Target, Written, longest_transaction_ms
+
+Compute = Callable[[StepPlan, Plan, Callable[[Progress], None]], StepResult]
+"""Computes a step, each task as a whole."""
+_log = logging.getLogger("logflume.streams")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDone:
+    """A micro-batch that is committed: the records it took, what came of them, and in what time.
+
+    `problems`: how many records were left out, by reason. `behind`: how many offsets have come since it began.
+    """
+
+    number: int
+    records: int
+    results: int
+    entries: int
+    problems: Mapping[str, int]
+    seconds: float
+    behind: int
+
+
+@contextmanager
+def open_batches(
+    log: Log,
+    load_plan: Callable[[], Plan],
+    compute: Compute,
+    state_root: Path,
+    *,
+    settings: EngineOptions,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+    failpoint: Callable[[str], None] = lambda _: None,
+) -> Iterator[Batches]:
+    """Give the micro-batches of an application that this process alone runs meanwhile.
+
+    Args:
+        state_root: where stores are between micro-batches; whoever computes has to see it.
+        settings: what of them holds on a cluster too: where inputs begin, and what becomes of records that cannot be processed.
+        failpoint: called with a name at each step of a commit (after-job, after-send-offsets, after-write, after-commit).
+
+    Raises:
+        InvalidInput: the application runs elsewhere, asks for what a cluster cannot do, or does not fit its state.
+    """
+    plan = load_plan()
+    refuse_global_tables(plan)
+    in_order(plan)
+    if settings.dead_letter_topic is not None:
+        raise InvalidInput(
+            f"dead_letter_topic={settings.dead_letter_topic!r}: on Spark records that cannot be processed are counted by reason "
+            "and not kept; run it without that option, or with the live engine"
+        )
+    check_stores(plan, log.admin(), settings.drops)
+    topics = prepare_topics(plan, log.admin())
+    with Member(log, plan, topics.partitions) as member:
+        producer = log.producer(
+            transactional_id=f"{plan.application}-on-spark", transaction_timeout_ms=longest_transaction_ms(log)
+        )
+        with producer:
+            producer.init_transactions()
+            yield Batches(log, load_plan, compute, state_root, settings, plan, topics, member, producer, on_progress, failpoint)
+
+
+@dataclass(slots=True, eq=False)
+class Batches:
+    """See the module. `step` and `finish` in any thread; one micro-batch is run at a time."""
+
+    log: Log
+    load_plan: Callable[[], Plan]
+    compute: Compute
+    state_root: Path
+    settings: EngineOptions
+    plan: Plan
+    topics: TopicMap
+    member: Member
+    producer: Producer
+    on_progress: Callable[[Progress], None]
+    failpoint: Callable[[str], None]
+    done: int = 0
+    ids: dict[str, str] = field(default_factory=dict)
+    begins: dict[TopicPartition, int] = field(default_factory=dict)
+    state: StateFolder | None = None
+    is_over: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def sources(self) -> list[str]:
+        """The topics that the application reads and does not write itself."""
+        read = {topic for sub in self.plan.subtopologies for topic in sub.program.sources.values()}
+        return sorted(read - self.topics.repartition_topics)
+
+    def step(self) -> BatchDone | None:
+        """Run a micro-batch up to what is committed in the log now; None: there is nothing new.
+
+        Raises:
+            LogflumeError: nothing of it is visible; a retriable one is gone by opening the micro-batches anew.
+        """
+        with self._lock:
+            return None if self.is_over else self._step()
+
+    def finish(self) -> None:
+        """Wait for the micro-batch that is under way; none follows."""
+        with self._lock:
+            self.is_over = True
+
+    def _step(self) -> BatchDone | None:
+        begun = time.monotonic()
+        metadata = self.member.metadata()  # before the offsets are read: whoever commits after that makes ours void
+        committed = self.log.admin().group_offsets(self.plan.application, is_stable=True)
+        ranges = self._ranges(committed)
+        if not any(map(len, ranges.values())):
+            return None
+        if self.state is None:
+            self._check(committed)
+            self.state = StateFolder.open(self.state_root, mark_of(self.log, self.plan, self.topics))
+        step = StepPlan(
+            self.load_plan,
+            self.log.where,
+            ranges,
+            self.topics.partitions,
+            task_starts(self.plan, committed),
+            str(self.state.path),
+            token=uuid.uuid4().hex,
+            handlers=self.settings.handlers,
+        )
+        self.state.begin()
+        result = self.compute(step, self.plan, self.on_progress)
+        try:
+            self.failpoint("after-job")
+            check_partitions(self.log, ranges)
+            written = self._commit(metadata, result)
+            self.failpoint("after-commit")
+        finally:
+            result.release()
+        self.state.committed(mark_of(self.log, self.plan, self.topics))
+        self.done += 1
+        records = sum(end.records for end in result.ends)
+        problems = sum((Counter(end.problems) for end in result.ends), Counter[str]())
+        behind = sum(len(each) for each in self._ranges({tp: OffsetAndMetadata(r.end) for tp, r in ranges.items()}).values())
+        seconds = time.monotonic() - begun
+        return BatchDone(self.done, records, written.results, written.entries, problems, seconds, behind)
+
+    def _commit(self, metadata: GroupMetadata, result: StepResult) -> Written:
+        """Commit what was computed: offsets first, so that nobody is given the partitions before the transaction has ended."""
+        try:
+            self.producer.begin_transaction()
+            self.producer.send_offsets(offsets_of(self.plan, result.ends, ids=self.ids), metadata)
+            self.failpoint("after-send-offsets")
+            target = Target(OneTransaction(self.producer.share_transaction()), changelogs_of(self.plan), self.failpoint)
+            written = result.write(target, frozenset({RowKind.SINK, RowKind.CHANGELOG}))
+            if written.problem is not None:
+                raise StreamsError(f"the results were not written: {written.problem}")
+            if written.is_partial:
+                raise TransportError("executors died while they wrote the results: nothing of that is visible")
+            self.failpoint("after-write")
+            self.producer.commit_transaction()
+        except BaseException:
+            with suppress(LogflumeError):  # fenced or unreachable: the broker aborts it itself
+                self.producer.abort_transaction()
+            raise
+        return written
+
+    def _ranges(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, OffsetRange]:
+        """Return what is to be read of each partition, from where the group is to the last stable offset.
+
+        Raises:
+            StreamsError: retention has taken records that were not read, or a topic was made anew.
+        """
+        admin, topics = self.log.admin(), [*self.sources, *sorted(self.topics.repartition_topics)]
+        described = admin.describe_topics(topics)
+        self._check_ids(committed, {name: topic.topic_id for name, topic in described.items()})
+        every = [TopicPartition(topic, p) for topic in topics for p in range(self.topics.partitions[topic])]
+        starts, ends = admin.start_offsets(every), admin.end_offsets(every, read_committed=True)
+        is_latest = self.settings.offset_reset == "latest"
+        ranges = {}
+        for tp in every:
+            first = starts[tp]
+            if tp in committed:
+                first = self._across_gap(tp, committed[tp].offset, starts[tp])
+            elif is_latest and tp.topic not in self.topics.repartition_topics:
+                first = self.begins.setdefault(tp, ends[tp])
+            ranges[tp] = OffsetRange(*tp, first, max(first, ends[tp]))
+        return ranges
+
+    def _across_gap(self, tp: TopicPartition, wanted: int, oldest: int) -> int:
+        if wanted >= oldest or tp.topic in self.topics.repartition_topics:
+            return max(wanted, oldest)
+        text = f"{tp.topic}-{tp.partition}: offsets {wanted} to {oldest - 1} were deleted by retention before they were read"
+        if self.settings.on_gap is OnGap.STOP:
+            raise StreamsError(f"{text}; set on_gap='earliest' to go on without them, or give the topic a longer retention")
+        _log.warning("%s; going on from %d", text, oldest)
+        return oldest
+
+    def _check_ids(self, committed: Mapping[TopicPartition, OffsetAndMetadata], now: dict[str, str]) -> None:
+        kept = {tp.topic: known for tp, known in read_times(committed).ids.items()} | self.ids
+        changed = sorted(topic for topic, known in kept.items() if now.get(topic, known) != known)
+        if changed:
+            raise StreamsError(
+                f"topic {changed[0]!r} was deleted and made anew: what is committed are offsets of the one before; reset the "
+                "application"
+            )
+        self.ids = now
+
+    def _check(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Refuse what a live instance would refuse to go on from."""
+        refuse_claimed(self.plan.application, committed)
+        if not committed:
+            refuse_state(self.log, self.plan, set(self.log.admin().list_topics(include_internal=True)))
+        for sub in self.plan.subtopologies:
+            topics = set(sub.program.sources.values())
+            own = {tp: at for tp, at in committed.items() if tp.topic in topics}
+            check_contents(self.plan.application, sub, read_times(own).contents, self.state_root)

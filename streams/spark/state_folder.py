@@ -1,0 +1,99 @@
+"""Where stores are between the micro-batches of an application on Spark, and whether they are what the log says.
+
+ROOT/stores-<token>/<task>        the stores, left as a micro-batch has ended; they go on from there in the next
+ROOT/stores-<token>/<task>.step   in which micro-batch they were changed last
+ROOT/committed.json               which of these folders, and what the log was when the last micro-batch was committed; not there
+                                  while one is under way
+
+A driver that starts goes on with stores if the last micro-batch was committed, and the log is as it was then: nobody has
+committed or written state meanwhile. Else the stores begin in a new folder, and are filled from their changelogs; so are those of
+a task that Spark runs a second time in one micro-batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from logflume.log import Log, TopicPartition
+from logflume.streams.runtime.topics import TopicMap
+from logflume.streams.seams import Plan, changelog_topic
+
+from .archives import make_directory
+
+_NOTE = "committed.json"
+
+
+class _Note(msgspec.Struct):
+    folder: str
+    mark: str
+
+
+_decode_note = msgspec.json.Decoder(_Note).decode
+
+
+@dataclass(frozen=True, slots=True)
+class StateFolder:
+    """The stores of one run. `path`: where tasks keep them."""
+
+    root: Path
+    path: Path
+
+    @classmethod
+    def open(cls, root: Path, mark: str) -> StateFolder:
+        """Return the stores that the log agrees with, else a new folder in place of those that are there.
+
+        `mark`: what the log is now (`mark_of`).
+        """
+        from pyarrow.fs import LocalFileSystem
+
+        make_directory(LocalFileSystem(), str(root))
+        try:
+            note = _decode_note((root / _NOTE).read_bytes())
+        except (OSError, msgspec.MsgspecError):
+            note = _Note("", "")
+        for old in root.glob("stores-*"):
+            if old.name != note.folder or note.mark != mark:
+                shutil.rmtree(old, ignore_errors=True)
+        kept = root / note.folder
+        return cls(root, kept if note.mark == mark else root / f"stores-{uuid.uuid4().hex[:8]}")
+
+    def begin(self) -> None:
+        """Note that a micro-batch has begun: until it is committed the stores are not what the log says."""
+        (self.root / _NOTE).unlink(missing_ok=True)
+
+    def committed(self, mark: str) -> None:
+        """Note what the log is, now that what the stores hold is committed."""
+        fresh = self.root / f"{_NOTE}.new"
+        fresh.write_bytes(msgspec.json.encode(_Note(self.path.name, mark)))
+        fresh.replace(self.root / _NOTE)
+
+
+def begin_task(root: Path, task: str, token: str) -> None:
+    """Note that a task runs in the step of this token; stores that an earlier try of it has changed are removed."""
+    note = root / f"{task}.step"
+    if note.is_file() and note.read_text() == token:
+        shutil.rmtree(root / task, ignore_errors=True)
+    root.mkdir(parents=True, exist_ok=True)
+    note.write_text(token)
+
+
+def mark_of(log: Log, plan: Plan, topics: TopicMap) -> str:
+    """Return a digest of what is committed for an application, and of where its changelogs end."""
+    admin = log.admin()
+    offsets = admin.group_offsets(plan.application, is_stable=True)
+    every = [
+        TopicPartition(changelog_topic(plan.application, spec.name), p)
+        for sub in plan.subtopologies
+        for spec in sub.program.stores
+        if spec.name not in sub.table_sources
+        for p in range(topics.task_count(sub))
+    ]
+    told = [(*tp, at.offset, at.metadata or "") for tp, at in sorted(offsets.items())]
+    ends = [(*tp, end) for tp, end in sorted(admin.end_offsets(every).items())]
+    return hashlib.sha256(msgspec.json.encode([told, ends])).hexdigest()

@@ -1,0 +1,223 @@
+"""Micro-batches of a cluster, without Spark: exact through restarts, failures at each step, moves to the live engine and back."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from logflume.log import InvalidInput, Log, LogflumeError, TopicPartition
+from logflume.streams.runtime import Engine, EngineOptions
+from logflume.streams.spark import LocalRunner
+from logflume.streams.spark.batches import BatchDone, open_batches
+from logflume.streams.spark.membership import RunsElsewhere
+
+from ._spark_apps import Once, create_inputs, final_results, is_done, loader, make_plan, run_live, send_orders
+from .running import embedded, until
+
+STEPS = ["after-job", "after-send-offsets", "after-write", "after-commit"]
+
+
+class Failed(Exception):
+    """What a test has happen."""
+
+
+def fail() -> None:
+    raise Failed
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    with embedded(tmp_path / "data") as opened:
+        create_inputs(opened)
+        yield opened
+
+
+def steps(
+    log: Log,
+    kind: str,
+    folder: Path,
+    count: int = 1,
+    *,
+    failpoint: Callable[[str], None] = lambda _: None,
+    settings: EngineOptions | None = None,
+) -> list[BatchDone | None]:
+    """Run so many micro-batches of the application "moved"."""
+    load, chosen = loader("moved", kind), settings or EngineOptions()
+    with open_batches(log, load, LocalRunner().run, folder, settings=chosen, failpoint=failpoint) as batches:
+        return [batches.step() for _ in range(count)]
+
+
+def break_off(log: Log, kind: str, state_dir: Path) -> None:
+    """Run the live engine and have it fail at its second task commit: what the first has put on its way stays there."""
+    commits: list[str] = []
+
+    def failpoint(reached: str) -> None:
+        if reached == "before-flush":
+            commits.append(reached)
+            if len(commits) == 2:
+                fail()
+
+    engine = Engine(make_plan("moved", kind), log, EngineOptions(state_dir=state_dir, commit_interval_ms=10, failpoint=failpoint))
+    engine.start()
+    until(lambda: engine.has_ended or is_done(log, "moved"))
+    with suppress(Failed):
+        engine.stop()
+
+
+def on_its_way(log: Log) -> int:
+    """Return how many records are in repartition topics and not processed."""
+    committed = log.admin().group_offsets("moved", is_stable=True)
+    topics = [
+        name for name in log.admin().list_topics(include_internal=True) if name.endswith("-repartition") and "moved" in name
+    ]
+    every = [TopicPartition(topic, p) for topic in topics for p in range(3)]
+    ends = log.admin().end_offsets(every, read_committed=True)
+    return sum(end - (committed[tp].offset if tp in committed else 0) for tp, end in ends.items())
+
+
+@pytest.mark.parametrize("kind", ["direct", "repartition", "grouped", "merged"])
+def test_an_application_moves_between_live_and_batches_without_loss_or_doubling(log: Log, kind: str, tmp_path: Path) -> None:
+    rng, now_ms, folder = random.Random(kind), 5_000_000, tmp_path / "stores"
+    ways = ["batches", "live", "broken", "failed", "batches"]
+    rng.shuffle(ways)
+    for number, way in enumerate(ways):
+        now_ms = send_orders(log, rng.randrange(1, 120), seed=number, start_ms=now_ms)
+        match way:
+            case "live":
+                run_live(log, "moved", kind, tmp_path / "live")
+            case "broken":
+                break_off(log, kind, tmp_path / "live")
+                steps(log, kind, folder)
+            case "failed":
+                with pytest.raises(Failed):
+                    steps(log, kind, folder, failpoint=Once(rng.choice(STEPS), fail))
+                steps(log, kind, folder)
+            case _:
+                done = steps(log, kind, folder, 2)
+                assert done[0] is not None
+                assert done[1] is None, "nothing is read twice"
+        run_live(log, "live", kind, tmp_path / "reference")  # begins with all there is, so that it takes it by time
+        found = final_results(log, "moved-out")
+        assert found == final_results(log, "live-out") != {}, f"after {ways[: number + 1]}"
+
+
+def test_what_a_live_instance_left_on_its_way_comes_first(log: Log, tmp_path: Path) -> None:
+    now_ms = send_orders(log, 200, seed=3, start_ms=5_000_000)
+    break_off(log, "merged", tmp_path / "live")
+    assert on_its_way(log) > 0
+    send_orders(log, 100, seed=4, start_ms=now_ms)
+    steps(log, "merged", tmp_path / "stores")
+    assert on_its_way(log) == 0
+    run_live(log, "live", "merged", tmp_path / "reference")
+    assert final_results(log, "moved-out") == final_results(log, "live-out") != {}
+
+
+@pytest.mark.parametrize("step", ["after-write", "after-commit"])
+def test_stores_are_gone_on_with_only_if_the_log_agrees(log: Log, step: str, tmp_path: Path) -> None:
+    folder = tmp_path / "stores"
+    now_ms = send_orders(log, 100, seed=5, start_ms=5_000_000)
+    steps(log, "grouped", folder)
+    before = list(folder.glob("stores-*"))
+    now_ms = send_orders(log, 100, seed=6, start_ms=now_ms)
+    steps(log, "grouped", folder)
+    assert list(folder.glob("stores-*")) == before, "nobody else has run it"
+    now_ms = send_orders(log, 100, seed=7, start_ms=now_ms)
+    with pytest.raises(Failed):
+        steps(log, "grouped", folder, failpoint=Once(step, fail))
+    send_orders(log, 100, seed=8, start_ms=now_ms)
+    steps(log, "grouped", folder)
+    assert list(folder.glob("stores-*")) != before, "what it left is not committed, or nobody knows that it is"
+    run_live(log, "live", "grouped", tmp_path / "reference")
+    assert final_results(log, "moved-out") == final_results(log, "live-out") != {}
+
+
+def test_a_live_instance_that_starts_is_given_way_to(log: Log, tmp_path: Path) -> None:
+    now_ms = send_orders(log, 100, seed=9, start_ms=5_000_000)
+    engine = Engine(make_plan("moved", "grouped"), log, EngineOptions(state_dir=tmp_path / "live", commit_interval_ms=20))
+    with open_batches(log, loader("moved", "grouped"), LocalRunner().run, tmp_path / "stores", settings=EngineOptions()) as ours:
+        assert ours.step() is not None
+        now_ms = send_orders(log, 100, seed=10, start_ms=now_ms)
+        engine.start()
+
+        def has_given_way() -> bool:
+            try:
+                ours.member.check()
+            except RunsElsewhere:
+                return True
+            return False
+
+        until(has_given_way, engine)
+        with pytest.raises(RunsElsewhere, match="another instance of 'moved' has started"):
+            ours.step()
+    engine.stop()
+    run_live(log, "moved", "grouped", tmp_path / "live")
+    run_live(log, "live", "grouped", tmp_path / "reference")
+    assert final_results(log, "moved-out") == final_results(log, "live-out") != {}
+
+
+def test_a_batch_whose_member_was_replaced_commits_nothing(log: Log, tmp_path: Path) -> None:
+    send_orders(log, 100, seed=11, start_ms=5_000_000)
+    other: list[BatchDone | None] = []
+
+    def replace() -> None:
+        other.extend(steps(log, "grouped", tmp_path / "stores"))
+
+    with pytest.raises(LogflumeError):
+        steps(log, "grouped", tmp_path / "zombie", failpoint=Once("after-job", replace))
+    assert other[0] is not None
+    run_live(log, "live", "grouped", tmp_path / "reference")
+    assert final_results(log, "moved-out") == final_results(log, "live-out") != {}
+
+
+def test_what_runs_already_is_refused(log: Log, tmp_path: Path) -> None:
+    send_orders(log, 10, seed=12, start_ms=5_000_000)
+    engine = Engine(make_plan("moved", "grouped"), log, EngineOptions(state_dir=tmp_path / "live"))
+    engine.start()
+    until(
+        lambda: len(log.admin().describe_group("moved").members) == 1 if "moved" in log.admin().list_groups() else False, engine
+    )
+    with pytest.raises(InvalidInput, match=r"application 'moved' is running .*: stop it, and Spark goes on where it has come to"):
+        steps(log, "grouped", tmp_path / "stores")
+    engine.stop()
+
+
+def test_settings_hold_or_are_refused(log: Log, tmp_path: Path) -> None:
+    send_orders(log, 500, seed=13, start_ms=5_000_000)
+    with pytest.raises(InvalidInput, match="dead_letter_topic='letters': on Spark"):
+        steps(log, "grouped", tmp_path / "stores", settings=EngineOptions(dead_letter_topic="letters"))
+    with pytest.raises(LogflumeError, match="decode"):
+        steps(log, "grouped", tmp_path / "stores", settings=EngineOptions(on_problem="stop"))
+    assert log.admin().group_offsets("moved") == {}
+    assert final_results(log, "moved-out") == {}
+    done = steps(log, "grouped", tmp_path / "stores")[0]
+    assert done is not None
+    assert done.records == 500
+    assert done.problems["decode"] > 0
+    assert done.results > 0 < done.entries
+    assert (done.number, done.behind) == (1, 0)
+
+
+def test_latest_means_what_comes_after_the_start(log: Log, tmp_path: Path) -> None:
+    now_ms = send_orders(log, 100, seed=14, start_ms=5_000_000)
+    settings = EngineOptions(offset_reset="latest")
+    with open_batches(log, loader("moved", "grouped"), LocalRunner().run, tmp_path / "stores", settings=settings) as batches:
+        assert batches.step() is None
+        send_orders(log, 50, seed=15, start_ms=now_ms)
+        done = batches.step()
+        assert done is not None
+        assert done.records == 50
+
+
+def test_a_task_reads_its_other_inputs_when_nothing_comes_through_a_repartition_topic(log: Log, tmp_path: Path) -> None:
+    done = steps(log, "repartition", tmp_path / "stores", 2)
+    assert done[0] is not None
+    assert (done[0].records, done[0].behind) == (8, 0), "the table's rows, without an order"
+    assert done[1] is None
+    send_orders(log, 100, seed=16, start_ms=5_000_000)
+    steps(log, "repartition", tmp_path / "stores")
+    run_live(log, "live", "repartition", tmp_path / "reference")
+    assert final_results(log, "moved-out") == final_results(log, "live-out") != {}
