@@ -1,6 +1,8 @@
-"""What TLS costs the broker: its CPU a gigabyte of records in and out, and a handshake, beside a plain listener in the same run.
+"""What TLS costs the broker: records in and out, and a handshake, beside a plain listener and Apache Kafka in the same run.
 
-The listeners are taken in turn, so that their ratios hold on a noisy machine. Run: python -m benchmarks.tls
+Whom it is compared with takes turns with it, so that the ratios hold on a noisy machine; both write to the page cache. The budget
+of a figure over TLS is what Kafka did; without Java or the jars (see tests/log/_kafka_java.py) it is left out.
+Run: python -m benchmarks.tls [records|handshakes] [--rounds=N] [--json]
 """
 
 from __future__ import annotations
@@ -11,8 +13,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,8 +24,10 @@ import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from logflume.log.security import issue, make_authority
+from tests.log import _kafka_java as kafka
 
 from ._report import Figure, main
+from .kafka import option
 
 ROUNDS, BYTES, HANDSHAKES = 5, 64_000_000, 500
 SIZES = (100, 1_000)
@@ -41,11 +47,7 @@ while True:
 @contextmanager
 def _broker(directory: Path) -> Iterator[tuple[dict[str, int], psutil.Process]]:
     """Run a broker with a plain and an encrypted listener; give their ports and its process."""
-    now = datetime.now(UTC)
-    authority = make_authority("Benchmark", now=now)
-    server = issue(authority, "localhost", now=now, hosts=["localhost", "127.0.0.1"], is_server=True)
-    (directory / "ca.pem").write_bytes(authority.certificate_pem)
-    (directory / "server.pem").write_bytes(server.key_pem + server.certificate_pem)
+    _issue(directory)
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
         "ssl.keystore.location": str(directory / "server.pem"),
@@ -61,6 +63,28 @@ def _broker(directory: Path) -> Iterator[tuple[dict[str, int], psutil.Process]]:
     finally:
         process.terminate()
         process.wait()
+
+
+def _issue(directory: Path) -> None:
+    """Write an authority and a server's certificate with its key."""
+    now = datetime.now(UTC)
+    authority = make_authority("Benchmark", now=now)
+    server = issue(authority, "localhost", now=now, hosts=["localhost", "127.0.0.1"], is_server=True)
+    (directory / "ca.pem").write_bytes(authority.certificate_pem)
+    (directory / "server.pem").write_bytes(server.key_pem + server.certificate_pem)
+
+
+@contextmanager
+def _kafka(directory: Path) -> Iterator[tuple[int, psutil.Process]]:
+    """Run Apache Kafka with an encrypted listener and the same certificate; give its port and process."""
+    folder = directory / "kafka"
+    folder.mkdir()
+    configs = ("ssl.keystore.type=PEM", f"ssl.keystore.location={directory / 'server.pem'}")
+    running = kafka.KafkaBroker(folder, *configs, options=("-Xms1g", "-Xmx1g", kafka.QUIET), listeners=("SSL",))
+    try:
+        yield running.ports["SSL"], psutil.Process(running.process.pid)
+    finally:
+        running.stop()
 
 
 def _cpu_s(process: psutil.Process) -> float:
@@ -92,25 +116,58 @@ def _consume(settings: dict[str, str | int], topic: str, count: int) -> None:
     consumer.close()
 
 
+@dataclass(frozen=True, slots=True)
+class _Peer:
+    """A listener to measure: its security protocol and port, the broker's process, seconds of (wall, CPU) by way and round."""
+
+    protocol: str
+    port: int
+    process: psutil.Process
+    spent_s: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: {"in": [], "out": []})
+
+    def measure(self, directory: Path, topic: str, size_bytes: int, *, is_kept: bool) -> None:
+        settings = _settings(self.protocol, self.port, directory)
+        times = [(time.perf_counter(), _cpu_s(self.process))]
+        _produce(settings, topic, size_bytes)
+        times.append((time.perf_counter(), _cpu_s(self.process)))
+        _consume(settings, topic, BYTES // size_bytes)
+        times.append((time.perf_counter(), _cpu_s(self.process)))
+        for way, begin, end in zip(("in", "out"), times, times[1:], strict=False):
+            if is_kept:
+                self.spent_s[way].append((end[0] - begin[0], end[1] - begin[1]))
+
+    def median(self, way: str, which: int) -> float:
+        """Return seconds a gigabyte: wall (0) or CPU (1)."""
+        return statistics.median(each[which] for each in self.spent_s[way]) * 1e9 / BYTES
+
+
 def records() -> Iterator[Figure]:
-    """Produce and consume records of 100 B and 1 KB over both listeners in turn."""
-    with tempfile.TemporaryDirectory() as name, _broker(Path(name)) as (ports, process):
+    """Produce and consume records of 100 B and 1 KB over both listeners, and over Kafka's, in turn; a first round warms up."""
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        ports, process = stack.enter_context(_broker(directory))
+        places = {"plain": ("PLAINTEXT", ports["PLAINTEXT"], process), "TLS": ("SSL", ports["SSL"], process)}
+        if not kafka.missing():
+            places["Kafka, TLS"] = ("SSL", *stack.enter_context(_kafka(directory)))
         for size_bytes in SIZES:
-            costs: dict[tuple[str, str], list[float]] = {}
-            for number in range(ROUNDS):
-                for protocol, port in ports.items():
-                    settings, topic = _settings(protocol, port, Path(name)), f"{protocol}-{size_bytes}-{number}"
-                    before_s = _cpu_s(process)
-                    _produce(settings, topic, size_bytes)
-                    between_s = _cpu_s(process)
-                    _consume(settings, topic, BYTES // size_bytes)
-                    costs.setdefault((protocol, "in"), []).append((between_s - before_s) * 1e9 / BYTES)
-                    costs.setdefault((protocol, "out"), []).append((_cpu_s(process) - between_s) * 1e9 / BYTES)
+            peers = {name: _Peer(*place) for name, place in places.items()}
+            for number in range(option("rounds", ROUNDS) + 1):
+                for name, peer in peers.items():
+                    topic = f"{name.split(',')[0]}-{size_bytes}-{number}"
+                    peer.measure(directory, topic, size_bytes, is_kept=number > 0)
             for way in ("in", "out"):
-                plain, encrypted = (statistics.median(costs[protocol, way]) for protocol in ports)
-                yield Figure(f"broker CPU per GB {way}, {size_bytes} B records, plain", plain, "s")
-                yield Figure(f"broker CPU per GB {way}, {size_bytes} B records, TLS", encrypted, "s")
-                yield Figure("  more for TLS", encrypted - plain, "s")
+                yield from _figures(peers, way, size_bytes)
+
+
+def _figures(peers: dict[str, _Peer], way: str, size_bytes: int) -> Iterator[Figure]:
+    plain, encrypted, theirs = peers["plain"], peers["TLS"], peers.get("Kafka, TLS")
+    what = f"{way}, {size_bytes} B records"
+    rate = None if theirs is None else 1000 / theirs.median(way, 0)
+    cpu_s = None if theirs is None else theirs.median(way, 1)
+    yield Figure(f"{what}, TLS, beside Kafka's", 1000 / encrypted.median(way, 0), "MB/s", rate)
+    yield Figure(f"broker CPU per GB {what}, TLS, beside Kafka's", encrypted.median(way, 1), "s", cpu_s, is_upper=True)
+    yield Figure(f"broker CPU per GB {what}, plain", plain.median(way, 1), "s")
+    yield Figure("  more for TLS", encrypted.median(way, 1) - plain.median(way, 1), "s")
 
 
 def _connect_often(port: int, context: ssl.SSLContext | None) -> None:

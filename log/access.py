@@ -16,7 +16,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .broker.access.words import CLUSTER_NAME, Operation, Pattern, Permission, Resource
 from .broker.quotas.entities import ENTITY_TYPES
@@ -24,6 +24,9 @@ from .broker.security.credentials import Mechanism
 from .errors import InvalidInput, UnknownName
 from .interfaces import Admin
 from .protocol import KafkaError, messages
+
+if TYPE_CHECKING:
+    _MatchingAcl = messages.DeleteAclsResponse.DeleteAclsMatchingAcl
 
 ANY = "any"
 CLUSTER = CLUSTER_NAME
@@ -119,7 +122,10 @@ def _filter(selection: AclSelection) -> dict[str, Any]:
     }
 
 
-def _rule(resource: Any, acl: Any) -> AclRule:
+def _rule(
+    resource: messages.DescribeAclsResponse.DescribeAclsResource | _MatchingAcl,
+    acl: messages.DescribeAclsResponse.AclDescription | _MatchingAcl,
+) -> AclRule:
     """Return an ACL of a response; what it is on may stand apart from it."""
     return AclRule(
         _word(Resource, resource.resource_type),
@@ -213,7 +219,7 @@ def list_users(admin: Admin) -> dict[str, list[str]]:
     }
 
 
-def _check_users(response: Any) -> None:
+def _check_users(response: messages.AlterUserScramCredentialsResponse) -> None:
     for result in response.results:
         _check(result.error_code, result.error_message)
 

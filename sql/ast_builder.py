@@ -16,8 +16,6 @@ from .ast import Span
 from .errors import SyntaxFault
 from .words import RESERVED
 
-_INT64_MAX = 2**63 - 1
-
 CHAIN_MAX = 32
 """Operands of AND, OR and || in a row that are grouped from the left."""
 
@@ -196,10 +194,7 @@ class AstBuilder(Transformer[Token, Any]):
 
     def integer(self, meta: Any, children: list[Any]) -> ast.IntegerLiteral:
         digits = children[0].lstrip("0") or "0"
-        value = int(digits) if len(digits) <= 20 else _INT64_MAX + 1
-        if value > _INT64_MAX:
-            raise SyntaxFault(f"Invalid numeric literal: {children[0]} does not fit a BIGINT (64 bits)", _span(meta))
-        return ast.IntegerLiteral(value, span=_span(meta))
+        return ast.IntegerLiteral(int(digits) if len(digits) <= 20 else 10**20, span=_span(meta))
 
     def decimal(self, meta: Any, children: list[Any]) -> ast.DecimalLiteral:
         return ast.DecimalLiteral(str(children[0]), span=_span(meta))

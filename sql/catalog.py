@@ -127,7 +127,7 @@ class Catalog:
         """
         found = self.sources.get(name)
         if found is None:
-            raise StatementError(f"{name_text(name)} does not exist.{self.hint(name)}", span)
+            raise StatementError(f"{name} does not exist.{self.hint(name)}", span)
         return found
 
     def hint(self, name: str) -> str:

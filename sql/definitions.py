@@ -13,7 +13,6 @@ from .binding.scope import RESERVED_COLUMNS
 from .catalog import Catalog, SourceInfo
 from .connectors import create_connector, drop_connector
 from .errors import NotSupported, StatementError
-from .format import name_text
 from .options import check_format
 from .planner import plan_source
 from .properties import check_property
@@ -114,15 +113,13 @@ def drop_source(s: ast.Drop, context: Context) -> Catalog:
     """DROP STREAM or TABLE, with the query that feeds a CREATE ... AS result."""
     catalog = context.catalog
     source = catalog.sources.get(s.name)
+    kind = "table" if s.is_table else "stream"
     if source is None:
         if s.if_exists:
             return catalog
-        raise StatementError(f"Source {name_text(s.name)} does not exist.{catalog.hint(s.name)}", s.span)
+        raise StatementError(f"{kind.capitalize()} {s.name} does not exist.{catalog.hint(s.name)}", s.span)
     if source.is_table != s.is_table:
-        raise StatementError(
-            f"Incompatible data source type is {source.kind}, but statement was DROP {'TABLE' if s.is_table else 'STREAM'}",
-            s.span,
-        )
+        raise StatementError(f"Incompatible data source type is {source.kind.lower()}, but statement was DROP {kind}", s.span)
     if source.is_read_only and s.delete_topic:
         raise StatementError(f"Cannot delete topic for read-only source: {source.name}", s.span)
     readers = catalog.readers_of(s.name)
@@ -177,8 +174,10 @@ def new_query_id(s: ast.CreateAs | ast.InsertQuery, catalog: Catalog) -> str:
 
 def alter_source(s: ast.AlterSource, context: Context) -> Catalog:
     """ALTER STREAM or TABLE ... ADD COLUMN."""
-    source = context.catalog.source(s.name, s.span)
     kind = "table" if s.is_table else "stream"
+    source = context.catalog.sources.get(s.name)
+    if source is None:
+        raise StatementError(f"Source {s.name} does not exist.{context.catalog.hint(s.name)}", s.span)
     if source.is_table != s.is_table:
         raise StatementError(f"Incompatible data source type is {source.kind}, but statement was ALTER {kind.upper()}", s.span)
     if source.is_read_only:

@@ -549,6 +549,8 @@ class SqlEngine:
         if wanted not in self.catalog.sources:
             self.catch_up()
         source = writable_source(wanted, self.catalog)
+        if source.headers:
+            raise StatementError(f"Cannot insert into {source.name} because it has header columns")
         check_topics(rights, writes=(source.topic,))
         return source
 
@@ -682,6 +684,13 @@ class SqlEngine:
         offset = self._commands.append(replace(command, expected=expected))
         is_as_checked = compiled is not None and offset == expected
         self.catch_up(needed=offset, compiled={command.query_id: compiled} if is_as_checked else {})
+
+    def last_command(self, *, at_least: int = -1) -> int:
+        """Return the offset of the last command that is applied; before, read what is new unless it is `at_least` that."""
+        with self._lock:
+            if self._commands.next_offset <= at_least:
+                self.catch_up()
+            return self._commands.next_offset - 1
 
     def catch_up(self, *, needed: int | None = None, compiled: Mapping[str | None, Plan | None] = MappingProxyType({})) -> None:
         """Apply the commands that are new in the topic, then start and stop queries to fit.

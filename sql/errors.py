@@ -38,6 +38,12 @@ class StatementError(SqlError):
         self.text = ""
         self.line = self.column = 0
 
+    def within(self, what: str) -> StatementError:
+        """Say before the reason what was being done; return self."""
+        self.reason = f"{what}{self.reason}"
+        self.args = (self.reason,)
+        return self
+
     def locate(self, text: str, *, first_line: int = 1, first_column: int = 1) -> StatementError:
         """Fill in the statement's text and the position, once; return self."""
         if not self.text:

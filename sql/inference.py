@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from logflume.log.schemas import Column, DataType, FormatSpec, Kind, SchemaNotFound, format_of, schema_type
+from logflume.log.schemas import Column, DataType, FormatSpec, Kind, format_of, schema_names
 
 from . import ast
 from .binding.context import Context
 from .errors import StatementError
-from .options import KEY_SIDE, VALUE_SIDE, Options, Side, format_name, read_options, registered
+from .options import KEY_SIDE, VALUE_SIDE, Options, Side, format_name, read_options, registered, registered_type
 from .parser import parse_statement
 from .planner import format_names
 from .types import show_type
@@ -64,16 +64,22 @@ def _columns(s: ast.CreateSource, side: Side, name: str, options: Options, conte
     if format is None or format.schemas is None:
         if id_name in options:
             raise StatementError(
-                f"{id_name} is provided but format {name} doesn't support registering in Schema Registry", options.span(id_name)
+                f"{side.name}_FORMAT should support schema inference when {id_name} is provided. Current format is {name}.",
+                options.span(id_name),
             )
         return ()
     if topic is None:
         return ()
     spec = registered(FormatSpec(name), side, topic, options, context)
-    try:
-        type = schema_type(spec)
-    except SchemaNotFound as error:
-        raise StatementError(_missing(side, topic, spec, str(error)), s.span) from None
+    type = registered_type(spec, side, topic, s.span)
+    names = () if any(each in options for each in side.full_names) else schema_names(spec)
+    if len(names) > 1:
+        shown = "\n".join(f"- {each}" for each in names)
+        raise StatementError(
+            f"{side.name.capitalize()} schema has multiple schema definitions. \n\n{shown}\n\nPlease specify a schema full name "
+            f"in the WITH clause using {side.full_names[0]}",
+            s.span,
+        )
     if not spec.schema_id:
         type = _upper(type)
     if side is KEY_SIDE and format.can_unwrap:
@@ -83,17 +89,9 @@ def _columns(s: ast.CreateSource, side: Side, name: str, options: Options, conte
     if type.kind is Kind.STRUCT:
         return type.fields
     raise StatementError(
-        "The schema returned from schema registry is an anonymous type; to use it, set 'WRAP_SINGLE_VALUE=false' in the WITH "
-        "clause properties.",
+        "Schema returned from schema registry is anonymous type. To use this schema with ksqlDB, set "
+        "'WRAP_SINGLE_VALUE=false' in the WITH clause properties.",
         s.span,
-    )
-
-
-def _missing(side: Side, topic: str, spec: FormatSpec, cause: str) -> str:
-    what = f"Schema Id: {spec.schema_id}" if spec.schema_id else f"Subject: {spec.subject}"
-    return (
-        f"Schema for message {side.name.lower()}s on topic '{topic}' does not exist in the Schema Registry.\n{what}\n"
-        f"Name the columns in the statement, register a schema, or name another one. ({cause})"
     )
 
 

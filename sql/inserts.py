@@ -155,6 +155,18 @@ def values_records(s: ast.InsertValues, context: Context, makers: RecordMakers) 
         StatementError: unknown source or column, a value that does not fit.
     """
     source = writable_source(s.target, context.catalog, s.span)
+    headers = [h.name for h in source.headers if not s.columns or h.name in s.columns]
+    if headers:
+        raise StatementError(
+            f"Cannot insert into HEADER columns: {', '.join(headers)}. Name the columns that have values.", s.span
+        )
+    try:
+        return _records(s, source, context, makers)
+    except StatementError as error:
+        raise error.within(f"Failed to insert values into '{source.name}'. ") from error.__cause__
+
+
+def _records(s: ast.InsertValues, source: SourceInfo, context: Context, makers: RecordMakers) -> list[ValuesRecord]:
     columns = {c.name: c for c in source.columns()}
     names = s.columns or tuple(columns)
     for row in s.rows:
@@ -176,12 +188,10 @@ def _row_record(
     for name, e in zip(names, row, strict=True):
         column = Column(name, BIGINT) if name == "ROWTIME" else columns[name]
         values[name] = _value(e, column, binder)
-    if source.is_table and all(values.get(c.name) is None for c in source.key):
-        shown = ", ".join(c.name for c in source.key)
-        raise StatementError(
-            f"Failed to insert values into '{source.name}'. Value for primary key column(s) {shown} is required for tables",
-            s.span,
-        )
+    without = [c.name for c in source.key if c.name not in values]
+    if source.is_table and (without or all(values[c.name] is None for c in source.key)):
+        shown = ", ".join(without or [c.name for c in source.key])
+        raise StatementError(f"Value for primary key column(s) {shown} is required for tables", s.span)
     key = None if all(values.get(c.name) is None for c in source.key) else tuple(values.get(c.name) for c in source.key)
     found = tuple(values.get(c.name) for c in source.value)
     stamp = values.get("ROWTIME")
@@ -203,12 +213,10 @@ def writable_source(name: str, catalog: Catalog, span: ast.Span = ast.NOWHERE) -
         hint = catalog.hint(name)
         stop = "" if hint.startswith("\n") else "."
         raise StatementError(f"Cannot insert values into an unknown stream/table: `{name}`{stop}{hint}", span)
+    if source.window is not None:
+        raise StatementError(f"Cannot insert values into windowed stream/table! {source.name} is one.", span)
     if source.is_read_only:
         raise StatementError(f"Cannot insert values into read-only {source.kind.lower()}: {source.name}", span)
-    if source.headers:
-        raise StatementError(f"Cannot insert into {source.name} because it has header columns", span)
-    if source.window is not None:
-        raise StatementError(f"Cannot insert values into windowed stream or table {source.name}", span)
     return source
 
 

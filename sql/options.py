@@ -10,8 +10,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from logflume.log import InvalidInput, near_matches
-from logflume.log.schemas import FORMATS, Column, FormatSpec, check_columns, format_of, of_topic
+from logflume.log import DecodeError, InvalidInput, near_matches
+from logflume.log.schemas import (
+    FORMATS,
+    Column,
+    DataType,
+    FormatSpec,
+    SchemaKindMismatch,
+    SchemaNotFound,
+    check_columns,
+    format_of,
+    of_topic,
+    schema_type,
+)
 from logflume.streams import calendar
 from logflume.streams.calendars import CalendarUnit
 from logflume.streams.functions import UNITS_MS
@@ -117,7 +128,7 @@ def _column_name(value: Any) -> str:
 def _window_type(value: Any) -> str:
     kind = _upper(value)
     if kind not in ("TUMBLING", "HOPPING", "SESSION", "CALENDAR"):
-        raise ValueError(f"Unknown window type: '{kind}'. Expected TUMBLING, HOPPING, SESSION or CALENDAR")
+        raise ValueError(f"Unknown window type: '{value}'. Expected TUMBLING, HOPPING, SESSION or CALENDAR")
     return kind
 
 
@@ -304,6 +315,37 @@ def format_name(name: str, span: Span) -> str:
     raise StatementError(f"Unknown format: {name}{hint}", span)
 
 
+def registered_type(spec: FormatSpec, side: Side, topic: str, span: Span) -> DataType:
+    """Return the type that the registry has for a side of a topic.
+
+    Raises:
+        StatementError: it has none, or one of another kind. RegistryUnavailable.
+    """
+    try:
+        return schema_type(spec)
+    except SchemaNotFound as error:
+        by_id = f"\nSchema Id: {spec.schema_id}" if spec.schema_id else ""
+        raise StatementError(
+            f"Schema for message {side.name.lower()}s on topic '{topic}' does not exist in the Schema Registry.\n"
+            f"Subject: {spec.subject}{by_id}\n"
+            f"Name the columns in the statement, register a schema, or name another one. ({error})",
+            span,
+        ) from None
+    except SchemaKindMismatch as error:
+        by_id = f", schema id: {spec.schema_id}" if spec.schema_id else ""
+        raise StatementError(
+            f"{side.name.capitalize()} schema is not in the expected format. You may want to set {side.name}_FORMAT to "
+            f"'{error.found}'.\ntopic: {topic}{by_id}\nexpected format: {spec.name.removesuffix('_SR')}\n"
+            f"actual format from Schema Registry: {error.found}",
+            span,
+        ) from None
+    except (DecodeError, InvalidInput) as error:
+        source = f"topic: {topic}{f', schema id: {spec.schema_id}' if spec.schema_id else ''}"
+        raise StatementError(
+            f"Unable to verify if the {side.name.lower()} schema for {source} is compatible with ksqlDB.\nReason: {error}", span
+        ) from None
+
+
 def registered(spec: FormatSpec, side: Side, topic: str, options: Options, context: Context) -> FormatSpec:
     """Return a format with where its schemas are and how they are named.
 
@@ -314,7 +356,8 @@ def registered(spec: FormatSpec, side: Side, topic: str, options: Options, conte
     given = next((name for name in side.full_names if name in options), None)
     for name, setting, shown in ((given, "full_name", "fullSchemaName"), (side.nullables, "nullables", "nullableRepresentation")):
         if name is not None and name in options and setting not in format.settings:
-            raise StatementError(f"{spec.name} does not support the following configs: [{shown}]", options.span(name))
+            only = f"Property {name} can only be enabled with protobuf format: " if name == side.nullables else ""
+            raise StatementError(f"{only}{spec.name} does not support the following configs: [{shown}]", options.span(name))
     if given is not None and not options.get(given):
         raise StatementError("fullSchemaName cannot be empty. Format configuration: {fullSchemaName=}", options.span(given))
     told = [name for name in side.registration if name in options]

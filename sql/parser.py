@@ -126,7 +126,7 @@ def _build(text: str) -> Any:
         tree = _grammar().parse(text)
         _refuse_deep(tree)
         statement = AstBuilder().transform(tree)
-        _refuse_infinite(statement, text)
+        _refuse_overflow(statement, text)
         return statement
     except VisitError as e:
         if isinstance(e.orig_exc, SqlError):
@@ -147,7 +147,11 @@ def _refuse_deep(tree: Tree[Any]) -> None:
     raise SyntaxFault(f"expressions are nested more than {DEPTH_MAX} deep; split the statement in two", span)
 
 
-def _refuse_infinite(statement: ast.Node, text: str) -> None:
+_INT64 = range(-(2**63), 2**63)
+
+
+def _refuse_overflow(statement: ast.Node, text: str) -> None:
+    """Refuse numbers that their type cannot hold; only with its sign is it known whether one fits."""
     todo: list[Any] = [statement]
     while todo:
         value = todo.pop()
@@ -156,6 +160,10 @@ def _refuse_infinite(statement: ast.Node, text: str) -> None:
         elif isinstance(value, ast.DoubleLiteral):
             if math.isinf(value.value):
                 raise SyntaxFault(f"Number overflows DOUBLE: {text[value.span.start : value.span.stop]}", value.span)
+        elif isinstance(value, ast.IntegerLiteral):
+            if value.value not in _INT64:
+                shown = text[value.span.start : value.span.stop]
+                raise SyntaxFault(f"Invalid numeric literal: {shown} does not fit a BIGINT (64 bits)", value.span)
         elif isinstance(value, ast.Node):
             todo += [getattr(value, name) for name in value.__dataclass_fields__ if name != "span"]
 

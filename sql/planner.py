@@ -21,7 +21,6 @@ from logflume.log.schemas import (
     Kind,
     format_of,
     register_schema,
-    schema_type,
 )
 from logflume.streams import expr as x
 from logflume.streams.functions import can_cast_implicitly, pattern_parts
@@ -46,12 +45,14 @@ from .options import (
     KEY_SIDE,
     VALUE_SIDE,
     Options,
+    Side,
     calendar_of,
     check_schema,
     format_name,
     key_format,
     read_options,
     registered,
+    registered_type,
     value_format,
 )
 from .parser import parse_statement
@@ -76,6 +77,13 @@ class PlannedQuery:
 # ------------------------------------------------------------------------------------------------ CREATE STREAM / TABLE
 
 
+def _retention_refused(options: Options) -> StatementError:
+    return StatementError(
+        "Invalid config variable in the WITH clause: RETENTION_MS. Non-windowed tables do not support retention.",
+        options.span("RETENTION_MS"),
+    )
+
+
 def plan_source(s: ast.CreateSource, context: Context) -> SourceInfo:
     """Return the source that CREATE STREAM or TABLE declares.
 
@@ -94,6 +102,8 @@ def plan_source(s: ast.CreateSource, context: Context) -> SourceInfo:
     key, value, headers = _columns(s, context.catalog)
     if s.is_table and not key:
         raise StatementError("Tables require a PRIMARY KEY. Please define the PRIMARY KEY.", s.span)
+    if s.is_table and "RETENTION_MS" in options and "WINDOW_TYPE" not in options:
+        raise _retention_refused(options)
     topic = options.get("KAFKA_TOPIC")
     if topic is None:
         raise StatementError(
@@ -296,7 +306,7 @@ def plan_create_as(s: ast.CreateAs, context: Context, *, query_id: str) -> Plann
     _check_loop(topic, bound, _without(s, context.catalog), s.span)
     key_spec = _sink_key(registered(key_spec, KEY_SIDE, topic, options, context), s.name)
     value_spec = _inherited(registered(value_spec, VALUE_SIDE, topic, options, context), first, options)
-    _check_sink_schemas(bound, key_spec, value_spec, options, at)
+    _check_sink_schemas(bound, key_spec, value_spec, topic, options, at)
     partitions = options.get("PARTITIONS") or context.partitions.get(first.topic)
     info = SourceInfo(
         name=s.name,
@@ -315,9 +325,7 @@ def plan_create_as(s: ast.CreateAs, context: Context, *, query_id: str) -> Plann
     configs = {"cleanup.policy": _cleanup_policy(bound)}
     if "RETENTION_MS" in options:
         if s.is_table and bound.window is None:
-            raise StatementError(
-                "Invalid config variable in the WITH clause: RETENTION_MS. Non-windowed tables do not support retention.", s.span
-            )
+            raise _retention_refused(options)
         configs["retention.ms"] = str(options.get("RETENTION_MS"))
     elif bound.window is not None and bound.window.retention_ms:
         configs["retention.ms"] = str(bound.window.retention_ms)
@@ -342,7 +350,9 @@ def _sink_key(spec: FormatSpec, name: str) -> FormatSpec:
     return replace(spec, full_name=f"{AVRO_NAMESPACE}.{camel}Key")
 
 
-def _check_sink_schemas(bound: BoundQuery, key: FormatSpec, value: FormatSpec, options: Options, span: ast.Span) -> None:
+def _check_sink_schemas(
+    bound: BoundQuery, key: FormatSpec, value: FormatSpec, topic: str, options: Options, span: ast.Span
+) -> None:
     """Refuse a result whose columns are not the first ones of the schema that it is to be written with."""
     for side, spec, columns in ((KEY_SIDE, key, bound.key), (VALUE_SIDE, value, bound.value)):
         name = f"{side.name}_SCHEMA_ID"
@@ -351,15 +361,19 @@ def _check_sink_schemas(bound: BoundQuery, key: FormatSpec, value: FormatSpec, o
             continue
         at = options.span(name)
         if format_of(spec.name).schemas is None:
-            raise StatementError(f"{name} is provided but format {spec.name} doesn't support registering in Schema Registry", at)
-        type = schema_type(spec)
+            raise StatementError(
+                f"Could not determine output schema for query due to error: {spec.name} does not support the following configs: "
+                f"[schemaId]. {side.name}_FORMAT should support schema inference when {name} is provided.",
+                at,
+            )
+        type = registered_type(spec, side, topic, at)
         is_bare = not spec.is_wrapped and len(columns) == 1
         found = (Column(columns[0].name, type),) if is_bare or type.kind is not Kind.STRUCT else type.fields
         changed = [c for c, there in zip_longest(columns, found) if c is not None and c != there]
         if changed:
             raise StatementError(
-                f"The following {side.name.lower()} columns are changed, missing or reordered: [{_columns_text(changed)}]. "
-                f"Schema from schema registry is [{_columns_text(found)}]",
+                f"The following {side.name.lower()} columns are changed, missing or reordered: [{_columns_text(changed, side)}]. "
+                f"Schema from schema registry is [{_columns_text(found, side)}]",
                 at,
             )
 
@@ -380,8 +394,9 @@ def register_schemas(planned: PlannedQuery, span: ast.Span) -> None:
             raise StatementError(f"Could not register schema for topic: {output.topic}: {error}", span) from None
 
 
-def _columns_text(columns: Sequence[Column]) -> str:
-    return ", ".join(f"`{c.name}` {show_type(c.type)}" for c in columns)
+def _columns_text(columns: Sequence[Column], side: Side) -> str:
+    key = " KEY" if side is KEY_SIDE else ""
+    return ", ".join(f"`{c.name}` {show_type(c.type)}{key}" for c in columns)
 
 
 def _cleanup_policy(bound: BoundQuery) -> str:
@@ -498,11 +513,13 @@ def _query_info(query_id: str, s: ast.CreateAs | ast.InsertQuery, sink: str, bou
 def plan_insert(s: ast.InsertQuery, context: Context, *, query_id: str) -> PlannedQuery:
     """Plan INSERT INTO ... SELECT."""
     if s.target not in context.catalog.sources:
-        raise StatementError(f"Unknown source: {s.target}. It does not exist.{context.catalog.hint(s.target)}", s.span)
+        raise StatementError(f"Source `{s.target}` does not exist.{context.catalog.hint(s.target)}", s.span)
     sink = context.catalog.source(s.target, s.span)
     if sink.is_table:
         raise StatementError(f"INSERT INTO can only be used to insert into a stream. {sink.name} is a table.", s.span)
-    if sink.is_read_only or sink.headers:
+    if sink.headers:
+        raise StatementError(f"Cannot insert into {sink.name} because it has header columns", s.span)
+    if sink.is_read_only:
         raise StatementError(f"Cannot insert into read-only stream: {sink.name}", s.span)
     read_options(s.properties, "I")
     bound = bind_query(s.query, context, Target(query_id, s.target, "INSERT INTO"))

@@ -1,6 +1,8 @@
-"""The words of the dialect: reserved ones, and how a terminal of the grammar is called in messages. Data only."""
+"""The words of the dialect: reserved ones, and how a terminal of the grammar is called in messages, and lists of names."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 # Cannot name a source, column or alias without quotes.
 RESERVED = frozenset(
@@ -94,3 +96,12 @@ TERMINAL_TEXT = {
     "PERCENT": "%",
     "$END": "the end of the statement",
 }
+
+
+def joined_names(names: Sequence[str], word: str) -> str:
+    """Write names as a list that ends in a word.
+
+    >>> joined_names(["A", "B", "C"], "and")
+    'A, B and C'
+    """
+    return f" {word} ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)

@@ -14,7 +14,7 @@ from logflume.log.interfaces import (
     OffsetAndMetadata,
     TopicDescription,
 )
-from logflume.log.protocol import ErrorCode, KafkaError, messages, tables
+from logflume.log.protocol import ErrorCode, KafkaError, MessageBase, messages, tables
 from logflume.log.records import TopicPartition
 
 from .cluster import GROUP, Cluster, TopicInfo
@@ -108,7 +108,7 @@ class Admin:
     def broker_configs(self) -> dict[str, str]:
         """Return the configs of the controller, defaults included; takes the right to describe the cluster's configs."""
 
-        async def ask() -> dict[str, list[Any]]:
+        async def ask() -> dict[str, list[messages.DescribeConfigsResponse.DescribeConfigsResourceResult]]:
             await self._cluster.refresh([])
             node = self._cluster.controller
             return await self._describe_configs([str(node)], kind=_BROKER_RESOURCE, node=node)
@@ -119,7 +119,11 @@ class Admin:
     def changed_topic_configs(self, name: str) -> dict[str, str]:
         """Return the configs that were set for a topic. Raises UnknownName."""
         configs = self._run(self._describe_configs([name]))[name]
-        return {config.name: config.value for config in configs if config.config_source == _DYNAMIC_TOPIC_CONFIG}
+        return {
+            config.name: config.value
+            for config in configs
+            if config.value is not None and config.config_source == _DYNAMIC_TOPIC_CONFIG
+        }
 
     def alter_topic_configs(self, name: str, configs: Mapping[str, str | None]) -> None:
         """Set configs of a topic (None: back to the default); the others stay."""
@@ -243,7 +247,7 @@ class Admin:
 
         return self._run(send())
 
-    async def to_coordinator(self, group_id: str, request: Any, error_of: Callable[[Any], int]) -> Any:
+    async def to_coordinator(self, group_id: str, request: MessageBase, error_of: Callable[[Any], int]) -> Any:
         """Send a request to the group's coordinator; when `error_of(response)` says it moved or loads, find it and repeat."""
 
         async def attempt() -> Any:
@@ -264,7 +268,7 @@ class Admin:
 
         return self._loop.run(run(), timeout_s=TIMEOUT_S + 5)
 
-    async def _to_controller(self, request: Any, error_of: Callable[[Any], int]) -> Any:
+    async def _to_controller(self, request: MessageBase, error_of: Callable[[Any], int]) -> Any:
         async def attempt() -> Any:
             if self._cluster.controller < 0:
                 await self._cluster.refresh([])
@@ -295,7 +299,7 @@ class Admin:
             request.topics.append(topic)
         accepted = (0, ErrorCode.TOPIC_ALREADY_EXISTS) if may_exist else (0,)
 
-        def error_of(response: Any) -> int:
+        def error_of(response: messages.CreateTopicsResponse) -> int:
             return next((topic.error_code for topic in response.topics if topic.error_code not in accepted), 0)
 
         response = await self._to_controller(request, error_of)
@@ -328,7 +332,7 @@ class Admin:
 
     async def _describe_configs(
         self, names: list[str], *, kind: int = _TOPIC_RESOURCE, node: int | None = None
-    ) -> dict[str, list[Any]]:
+    ) -> dict[str, list[messages.DescribeConfigsResponse.DescribeConfigsResourceResult]]:
         resource_class = messages.DescribeConfigsRequest.DescribeConfigsResource
         request = messages.DescribeConfigsRequest(
             resources=[resource_class(resource_type=kind, resource_name=n, configuration_keys=None) for n in names]
@@ -354,7 +358,7 @@ class Admin:
             part = topic_class(name=tp.topic, partitions=[partition_class(partition_index=tp.partition, offset=offset)])
             request = messages.DeleteRecordsRequest(topics=[part], timeout_ms=30_000)
 
-            async def attempt(tp: TopicPartition = tp, request: Any = request) -> None:
+            async def attempt(tp: TopicPartition = tp, request: messages.DeleteRecordsRequest = request) -> None:
                 response = await self._cluster.channel.request(request, node=await self._cluster.leader(tp))
                 result = response.topics[0].partitions[0]
                 _check(result.error_code, None, topic=tp.topic, partition=tp.partition)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from logflume.log.errors import LogflumeError, TransportError, UnknownName, UnknownTopic
 from logflume.log.protocol import ErrorCode, KafkaError, messages
@@ -181,7 +180,9 @@ class Cluster:
         self.topics = known  # at once, for other threads look here too
         return dict(known)
 
-    def _take(self, topic: Any, known: dict[str, TopicInfo]) -> None:
+    def _take(self, topic: messages.MetadataResponse.MetadataResponseTopic, known: dict[str, TopicInfo]) -> None:
+        if topic.name is None:
+            return  # asked for by their names, none is without
         if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
             known.pop(topic.name, None)
             return

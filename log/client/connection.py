@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from logflume.log.errors import DecodeError, LogflumeError, TransportError
-from logflume.log.protocol import ErrorCode, KafkaError, frames, messages
+from logflume.log.protocol import ErrorCode, KafkaError, MessageBase, frames, messages
 
 from .errors import LoginRefused
 from .logins import advance, exchange_of
@@ -70,7 +70,7 @@ class Connection(asyncio.BufferedProtocol):
         """The session of its login is about to end: what comes next goes over a new connection."""
         return self._ends_s is not None and self._loop.time() >= self._ends_s
 
-    def send(self, message: Any, *, timeout_s: float, max_version: int = 1 << 15) -> asyncio.Future[Any]:
+    def send(self, message: MessageBase, *, timeout_s: float, max_version: int = 1 << 15) -> asyncio.Future[Any]:
         """Send a request in the version both sides hold; the future is that of the response (None at once for acks=0)."""
         has_v2 = self.features.get(TRANSACTION_V2, 0) >= 2
         version = choose_version(message.api_key, self.ranges, has_transaction_v2=has_v2, max_version=max_version)
@@ -143,7 +143,7 @@ class Connection(asyncio.BufferedProtocol):
                 entry.future.exception()
         self._tell_drained()
 
-    def _send(self, message: Any, version: int, timeout_s: float) -> asyncio.Future[Any]:
+    def _send(self, message: MessageBase, version: int, timeout_s: float) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._transport is None or not self.is_open:
             future.set_exception(self._failure or TransportError(f"the connection to {self.address} is closed"))
@@ -151,7 +151,7 @@ class Connection(asyncio.BufferedProtocol):
         correlation_id = self._next_id
         self._next_id = (correlation_id + 1) & 0x7FFFFFFF
         self._transport.writelines(frames.request_frame(message, version, correlation_id, self._client_id))
-        if message.api_key == _PRODUCE_KEY and message.acks == 0:
+        if message.api_key == _PRODUCE_KEY and isinstance(message, messages.ProduceRequest) and message.acks == 0:
             future.set_result(None)
             return future
         self._pending[correlation_id] = _Pending(future, message.api_key, version, self._loop.time() + timeout_s)

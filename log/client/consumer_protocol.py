@@ -12,7 +12,6 @@ import logging
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from logflume.log.errors import LogflumeError, TransportError
 from logflume.log.interfaces import GroupMetadata, OffsetAndMetadata
@@ -210,7 +209,7 @@ class ConsumerProtocolMembership:
             self._targets.append(frozenset(await self._named(response.assignment.topic_partitions)))
             self._on_change()
 
-    async def _request(self, interest: Interest, owned: frozenset[TopicPartition]) -> Any:
+    async def _request(self, interest: Interest, owned: frozenset[TopicPartition]) -> messages.ConsumerGroupHeartbeatRequest:
         """Build a heartbeat: everything when joining or after a failure, else only what has changed."""
         request = messages.ConsumerGroupHeartbeatRequest(
             group_id=self.group_id, member_id=self._member_id, member_epoch=self._epoch, instance_id=self._instance_id
@@ -233,7 +232,7 @@ class ConsumerProtocolMembership:
             ]
         return request
 
-    async def _named(self, topics: Iterable[Any]) -> list[TopicPartition]:
+    async def _named(self, topics: Iterable[messages.ConsumerGroupHeartbeatResponse.TopicPartitions]) -> list[TopicPartition]:
         """Return an assignment by names; what has been deleted since is left out."""
         if any(topic.topic_id not in self._ids for topic in topics):
             await self._cluster.refresh(None)

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from logflume.log.errors import TransportError
-from logflume.log.protocol import messages, tables
+from logflume.log.protocol import MessageBase, messages, tables
 
 from .transport import REQUEST_TIMEOUT_S
 from .versions import TRANSACTION_V2, VersionRanges, choose_version
@@ -23,7 +23,7 @@ from .versions import TRANSACTION_V2, VersionRanges, choose_version
 class EmbeddedBroker(Protocol):
     """What a broker in this process offers (`logflume.log.server.EmbeddedBroker`)."""
 
-    def submit(self, api_name: str, version: int, message: Any, *, client_id: str = ...) -> Future[Any]: ...
+    def submit(self, api_name: str, version: int, message: MessageBase, *, client_id: str = ...) -> Future[Any]: ...
 
     def close(self) -> None: ...
 
@@ -72,7 +72,7 @@ class EmbeddedChannel:
         self._is_closed = False
 
     async def request(
-        self, message: Any, *, node: int | None = None, timeout_s: float = REQUEST_TIMEOUT_S, max_version: int = 1 << 15
+        self, message: MessageBase, *, node: int | None = None, timeout_s: float = REQUEST_TIMEOUT_S, max_version: int = 1 << 15
     ) -> Any:
         if self._is_closed:
             raise TransportError("the client was closed")

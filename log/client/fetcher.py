@@ -392,7 +392,9 @@ class Fetcher:
             max_wait_ms=wait_ms, min_bytes=1, max_bytes=self._max_bytes, isolation_level=int(self._read_committed), topics=topics
         )
 
-    def _answered(self, asked: Mapping[TopicPartition, tuple[PartitionState, int, int | None]], response: Any) -> None:
+    def _answered(
+        self, asked: Mapping[TopicPartition, tuple[PartitionState, int, int | None]], response: messages.FetchResponse
+    ) -> None:
         errors: list[tuple[PartitionState, KafkaError, int]] = []
         with self.lock:
             for topic in response.responses:
@@ -413,7 +415,7 @@ class Fetcher:
         for state, error, epoch in errors:
             self._failed(state, error, epoch=epoch)
 
-    def _queue(self, state: PartitionState, answer: Any, offset: int) -> None:
+    def _queue(self, state: PartitionState, answer: messages.FetchResponse.PartitionData, offset: int) -> None:
         end = end_of_batches(answer.records)
         if end is None:
             tp = state.partition

@@ -185,7 +185,7 @@ class GroupMember:
         """Return the topics of interest as far as they are known; a pattern matches no internal topics."""
         return self._interest.names(topic.name for topic in self._cluster.topics.values() if not topic.is_internal)
 
-    def _join_request(self) -> Any:
+    def _join_request(self) -> messages.JoinGroupRequest:
         protocol_class = messages.JoinGroupRequest.JoinGroupRequestProtocol
         return messages.JoinGroupRequest(
             group_id=self.group_id,
@@ -203,7 +203,7 @@ class GroupMember:
             ],
         )
 
-    async def _assign(self, response: Any) -> list[Any]:
+    async def _assign(self, response: messages.JoinGroupResponse) -> list[messages.SyncGroupRequest.SyncGroupRequestAssignment]:
         """As the leader, share the partitions of all topics that members want; nothing if what was shared before stays."""
         members = [decode_subscription(m) for m in response.members]
         wanted = frozenset().union(*(m.topics for m in members))
@@ -215,7 +215,7 @@ class GroupMember:
         if response.skip_assignment:
             self._has_left_over = await self._count_shared() < sum(counts.values())
             return []
-        strategy = self._strategies[response.protocol_name]
+        strategy = self._strategies[response.protocol_name or ""]
         shares, advice = strategy.assign(members, counts), strategy.advise(members, counts)
         self._has_left_over = len(set().union(*shares.values())) < sum(counts.values())
         assignment_class = messages.SyncGroupRequest.SyncGroupRequestAssignment

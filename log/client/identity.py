@@ -6,12 +6,12 @@ to the transaction themselves and each transaction ends with a new epoch. Runs o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from logflume.log.errors import InvalidInput, LogflumeError
 from logflume.log.interfaces import GroupMetadata, OffsetAndMetadata, OpenTransaction
-from logflume.log.protocol import ErrorCode, KafkaError, messages
+from logflume.log.protocol import ErrorCode, KafkaError, MessageBase, messages
 from logflume.log.records import TopicPartition
 
 from .cluster import GROUP, TRANSACTION, Cluster
@@ -132,7 +132,7 @@ class Identity:
             ],
         )
 
-        def first_error(response: Any) -> int:
+        def first_error(response: messages.AddPartitionsToTxnResponse) -> int:
             codes = [p.partition_error_code for t in response.results_by_topic_v3_and_below for p in t.results_by_partition]
             return next((c for c in codes if c and c != ErrorCode.OPERATION_NOT_ATTEMPTED), next((c for c in codes if c), 0))
 
@@ -148,14 +148,14 @@ class Identity:
         """
         assert self.transactional_id is not None
         if not self.has_transaction_v2 and group.group_id not in self._groups:
-            request = messages.AddOffsetsToTxnRequest(
+            addition = messages.AddOffsetsToTxnRequest(
                 transactional_id=self.transactional_id,
                 producer_id=self.producer_id,
                 producer_epoch=self.producer_epoch,
                 group_id=group.group_id,
             )
             self.is_started_at_coordinator = True
-            await self._ask_coordinator(TRANSACTION, self.transactional_id, request, lambda r: r.error_code)
+            await self._ask_coordinator(TRANSACTION, self.transactional_id, addition, lambda r: r.error_code)
             self._groups.add(group.group_id)
         self.is_started_at_coordinator = True
         request = self._offset_commit(offsets, group)
@@ -186,7 +186,9 @@ class Identity:
         self._groups.clear()
         self.is_started_at_coordinator = False
 
-    def _offset_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> Any:
+    def _offset_commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata
+    ) -> messages.TxnOffsetCommitRequest:
         request_class = messages.TxnOffsetCommitRequest
         return request_class(
             transactional_id=self.transactional_id or "",
@@ -201,13 +203,13 @@ class Identity:
             ),
         )
 
-    async def _ask_any(self, request: Any) -> Any:
+    async def _ask_any(self, request: MessageBase) -> Any:
         response = await self._channel.request(request)
         if response.error_code:
             raise KafkaError(response.error_code)
         return response
 
-    async def _ask_coordinator(self, kind: int, key: str, request: Any, error_of: Any) -> Any:
+    async def _ask_coordinator(self, kind: int, key: str, request: MessageBase, error_of: Callable[[Any], int]) -> Any:
         """Ask until the answer is neither "wait" nor "not here"; fencing and stale members become errors of their own."""
 
         async def attempt() -> Any:
@@ -224,7 +226,7 @@ class Identity:
 
         return await with_retries(attempt, timeout_s=TIMEOUT_S, on_failure=forget)
 
-    def _classified(self, error: KafkaError, request: Any) -> LogflumeError:
+    def _classified(self, error: KafkaError, request: MessageBase) -> LogflumeError:
         if error.error in _FENCED:
             return self.fenced(error)
         if error.error in _STALE_MEMBER:
@@ -234,7 +236,7 @@ class Identity:
             )
         if error.error in (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE):
             return TransactionMustAbort(f"the transaction must be aborted: {error}")
-        if error.error is ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+        if error.error is ErrorCode.INVALID_TRANSACTION_TIMEOUT and isinstance(request, messages.InitProducerIdRequest):
             return InvalidInput(
                 f"transaction_timeout_ms={request.transaction_timeout_ms} is more than the broker's transaction.max.timeout.ms"
             )

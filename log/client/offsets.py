@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from logflume.log.errors import LogflumeError
 from logflume.log.interfaces import GroupMetadata, OffsetAndMetadata
-from logflume.log.protocol import ErrorCode, KafkaError, messages
+from logflume.log.protocol import ErrorCode, KafkaError, MessageBase, messages
 from logflume.log.records import TopicPartition
 
 from .cluster import GROUP, Cluster
 from .retry import with_retries
 from .transport import Channel
+
+_Topic = TypeVar("_Topic", bound=MessageBase)
 
 LATEST, EARLIEST = -1, -2
 """Special timestamps of ListOffsets."""
@@ -169,7 +171,11 @@ async def commit_offsets(
                 raise KafkaError(p.error_code, f"group {member.group_id!r}", topic=topic.name, partition=p.partition_index)
 
 
-def offset_entries(topic_class: Any, partition_class: Any, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> list[Any]:
+def offset_entries(
+    topic_class: Callable[..., _Topic],
+    partition_class: Callable[..., MessageBase],
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+) -> list[_Topic]:
     """Return offsets as the topics of a request, whose classes of topics and partitions are given."""
     return [
         topic_class(
@@ -188,7 +194,7 @@ def offset_entries(topic_class: Any, partition_class: Any, offsets: Mapping[Topi
     ]
 
 
-def _committed(answer: Any) -> OffsetAndMetadata | None:
+def _committed(answer: messages.OffsetFetchResponse.OffsetFetchResponsePartition) -> OffsetAndMetadata | None:
     if answer.committed_offset < 0:
         return None
     return OffsetAndMetadata(answer.committed_offset, answer.metadata or "", answer.committed_leader_epoch)

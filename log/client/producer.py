@@ -301,11 +301,11 @@ class Producer:
         self._accumulator.take_error()
         self._check_open()
         try:
-            self._run(self._identity.end(is_commit=True))
+            self._run(self._end(is_commit=True))
         except TransactionMustAbort as error:
             self._batch_failed(error)
             raise
-        self._finish()
+        self._enter(_Txn.IDLE)
 
     def abort_transaction(self) -> None:
         """Give up the open transaction: nothing of it becomes visible to read_committed readers.
@@ -366,11 +366,11 @@ class Producer:
             self._accumulator.drain(timeout_s=timeout_s)
         is_clean = is_clean and self._txn is _Txn.OPEN
         self._accumulator.take_error()
-        self._run(self._identity.end(is_commit=False), timeout_s=deadline_s - time.monotonic())
+        self._run(self._end(is_commit=False), timeout_s=deadline_s - time.monotonic())
         if not is_clean and not self._identity.has_transaction_v2:
             self._run(self._identity.renew(), timeout_s=deadline_s - time.monotonic())
             self._loop.run(self._reset())
-        self._finish()
+        self._enter(_Txn.IDLE)
 
     def _run(self, coroutine: Coroutine[Any, Any, T], *, timeout_s: float = TXN_TIMEOUT_S) -> T:
         try:
@@ -379,16 +379,16 @@ class Producer:
             self._accumulator.refuse(error)
             raise
 
+    async def _end(self, *, is_commit: bool) -> None:
+        await self._identity.end(is_commit=is_commit)
+        if self._identity.has_transaction_v2:
+            self._sender.reset_sequences()
+
     async def _reset(self) -> None:
         self._sender.reset_sequences()
 
     async def _give_up_queued(self) -> None:
         self._sender.give_up_waiting(TransactionMustAbort("the transaction was aborted before the record was sent"))
-
-    def _finish(self) -> None:
-        if self._identity.has_transaction_v2:
-            self._loop.run(self._reset())
-        self._enter(_Txn.IDLE)
 
     def _enter(self, state: _Txn, error: LogflumeError | None = None) -> None:
         self._txn, self._txn_error = state, error

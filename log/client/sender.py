@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from logflume.log.errors import InvalidInput, LogflumeError, TransportError, UnknownName
 from logflume.log.protocol import ErrorCode, KafkaError, messages
@@ -24,6 +24,9 @@ from .errors import RecordsRefused, unforeseen
 from .identity import Identity
 from .retry import backoff_s
 from .transport import Channel
+
+if TYPE_CHECKING:
+    _Answer = messages.ProduceResponse.PartitionProduceResponse
 
 MAX_IN_FLIGHT = 5
 REQUEST_MAX_BYTES = 4 * 1024 * 1024
@@ -149,9 +152,15 @@ class Sender:
         self.drain()
 
     def _collect(self, now_s: float) -> tuple[dict[int, list[tuple[PartitionQueue, PendingBatch]]], float | None]:
-        """Take the batches to send now, by broker, and how long to wait for the next that will be ready. Lock held."""
+        """Take the batches to send now, by broker, and how long to wait for the next that will be ready. Lock held.
+
+        A batch whose linger is over takes along those that linger for the same broker: one request, not one per partition. One
+        that is full does not, for the others would stay small.
+        """
         requests: dict[int, list[tuple[PartitionQueue, PendingBatch]]] = {}
         sizes: dict[int, int] = {}
+        lingering: list[PartitionQueue] = []
+        leaving: set[int] = set()
         wait_s: float | None = None
         for queue in self._accumulator.queues.values():
             if not queue.waiting:
@@ -159,27 +168,43 @@ class Sender:
             due_s = self._due_in(queue, now_s)
             if due_s > 0:
                 wait_s = due_s if wait_s is None else min(wait_s, due_s)
+                if queue.not_before_s <= now_s:
+                    lingering.append(queue)
                 continue
             batch = queue.waiting[0]
-            if not self._may_send(queue, batch):
-                continue
-            if now_s - batch.created_s > DELIVERY_TIMEOUT_S:
+            if self._may_send(queue, batch) and now_s - batch.created_s > DELIVERY_TIMEOUT_S:
                 self._give_up(queue, batch, TransportError(f"not acknowledged within {DELIVERY_TIMEOUT_S:g} s"))
                 wait_s = 0.0
                 continue
-            node = self._cluster.leader_now(queue.partition)
-            if node < 0:
-                self._look_for(queue.partition.topic)
-                continue
-            if not self._identity.has_partition(queue.partition):
-                self._start_once(self._add_partitions())
-                continue
-            is_full = node in requests and sizes[node] + batch.size_bytes > REQUEST_MAX_BYTES
-            if is_full or self._in_flight.get(node, 0) >= MAX_IN_FLIGHT:
-                continue
-            sizes[node] = sizes.get(node, 0) + batch.size_bytes
-            requests.setdefault(node, []).append((queue, self._take(queue)))
+            has_lingered = not batch.is_closed
+            node = self._board(queue, requests, sizes)
+            if node is not None and has_lingered:
+                leaving.add(node)
+        for queue in lingering if leaving else ():
+            if self._cluster.leader_now(queue.partition) in leaving:
+                self._board(queue, requests, sizes)
         return requests, wait_s
+
+    def _board(
+        self, queue: PartitionQueue, requests: dict[int, list[tuple[PartitionQueue, PendingBatch]]], sizes: dict[int, int]
+    ) -> int | None:
+        """Put the first batch of a queue into the request to its leader, and return that; None if it cannot go. Lock held."""
+        batch = queue.waiting[0]
+        if not self._may_send(queue, batch):
+            return None
+        node = self._cluster.leader_now(queue.partition)
+        if node < 0:
+            self._look_for(queue.partition.topic)
+            return None
+        if not self._identity.has_partition(queue.partition):
+            self._start_once(self._add_partitions())
+            return None
+        is_full = node in requests and sizes[node] + batch.size_bytes > REQUEST_MAX_BYTES
+        if is_full or self._in_flight.get(node, 0) >= MAX_IN_FLIGHT:
+            return None
+        sizes[node] = sizes.get(node, 0) + batch.size_bytes
+        requests.setdefault(node, []).append((queue, self._take(queue)))
+        return node
 
     def _due_in(self, queue: PartitionQueue, now_s: float) -> float:
         """Seconds until the first batch of the queue may go: backoff first, else what is left of its linger."""
@@ -224,10 +249,10 @@ class Sender:
             self._in_flight[node] -= 1
         self.drain()
 
-    def _request(self, batches: list[tuple[PartitionQueue, PendingBatch]]) -> Any:
+    def _request(self, batches: list[tuple[PartitionQueue, PendingBatch]]) -> messages.ProduceRequest:
         topic_class = messages.ProduceRequest.TopicProduceData
         partition_class = messages.ProduceRequest.PartitionProduceData
-        topics: dict[str, list[Any]] = {}
+        topics: dict[str, list[messages.ProduceRequest.PartitionProduceData]] = {}
         is_transactional = self._identity.transactional_id is not None
         self._identity.is_started_at_coordinator = is_transactional
         for queue, batch in batches:
@@ -255,8 +280,8 @@ class Sender:
                     self._give_up(queue, batch, error)
         self._settle()
 
-    def _answered(self, batches: list[tuple[PartitionQueue, PendingBatch]], response: Any) -> None:
-        answers: dict[tuple[str, int], Any] = {}
+    def _answered(self, batches: list[tuple[PartitionQueue, PendingBatch]], response: messages.ProduceResponse | None) -> None:
+        answers: dict[tuple[str, int], _Answer] = {}
         if response is not None:
             answers = {(t.name, p.index): p for t in response.responses for p in t.partition_responses}
         with self._accumulator.lock:
@@ -280,7 +305,7 @@ class Sender:
             queue.is_recovering = bool(queue.waiting and queue.waiting[0].sequence >= 0)
         self._settled.append((batch, (base_offset, append_time_ms)))
 
-    def _refused(self, queue: PartitionQueue, batch: PendingBatch, answer: Any) -> None:
+    def _refused(self, queue: PartitionQueue, batch: PendingBatch, answer: _Answer) -> None:
         """The broker has not appended the batch and says why. Lock held."""
         error = KafkaError(
             answer.error_code, answer.error_message, topic=queue.partition.topic, partition=queue.partition.partition
@@ -301,7 +326,7 @@ class Sender:
             queue.in_flight.remove(batch)
             self._give_up(queue, batch, _refusal(batch, error, answer) if error.error in _OF_RECORDS else error)
 
-    def _is_told_which(self, answer: Any) -> bool:
+    def _is_told_which(self, answer: _Answer) -> bool:
         """Whether the broker names the records, and the others go with the transaction, so that there is nothing to find out."""
         return bool(answer.record_errors) and self._identity.transactional_id is not None
 
@@ -428,7 +453,7 @@ class Sender:
         task.add_done_callback(self._tasks.discard)
 
 
-def _refusal(batch: PendingBatch, error: KafkaError, answer: Any) -> RecordsRefused:
+def _refusal(batch: PendingBatch, error: KafkaError, answer: _Answer) -> RecordsRefused:
     """Return the error that names the refused records of a batch: those that the broker named, else all."""
     named = [each.batch_index for each in answer.record_errors or () if 0 <= each.batch_index < batch.count]
     places = named or range(batch.count)

@@ -30,7 +30,7 @@ def encode_subscription(topics: Iterable[str], owned: Iterable[TopicPartition], 
     return SUBSCRIPTION_VERSION.to_bytes(_VERSION_BYTES, "big") + codec.encode_data(message, SUBSCRIPTION_VERSION)
 
 
-def decode_subscription(member: Any) -> Subscription:
+def decode_subscription(member: messages.JoinGroupResponse.JoinGroupResponseMember) -> Subscription:
     """Read a member of a JoinGroup response; a form newer than ours is read as ours, which it begins with."""
     message = _decode("ConsumerProtocolSubscription", member.metadata)
     owned = frozenset(TopicPartition(t.topic, p) for t in message.owned_partitions for p in t.partitions)

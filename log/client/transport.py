@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from logflume.log.protocol import MessageBase
+
 REQUEST_TIMEOUT_S = 30.0
 
 
@@ -16,7 +18,7 @@ class Channel(Protocol):
     """Requests in order to each broker, answered in order. A long poll on a channel delays what follows on it."""
 
     async def request(
-        self, message: Any, *, node: int | None = None, timeout_s: float = REQUEST_TIMEOUT_S, max_version: int = 1 << 15
+        self, message: MessageBase, *, node: int | None = None, timeout_s: float = REQUEST_TIMEOUT_S, max_version: int = 1 << 15
     ) -> Any:
         """Send a request to a broker (any, if `node` is None) and return the response message.
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logflume.log.errors import LogflumeError, TransportError
+from logflume.log.protocol import MessageBase
 
 from .connection import Connection
 from .errors import LoginRefused
@@ -89,7 +90,7 @@ class WireChannel:
         self._is_closed = False
 
     async def request(
-        self, message: Any, *, node: int | None = None, timeout_s: float = REQUEST_TIMEOUT_S, max_version: int = 1 << 15
+        self, message: MessageBase, *, node: int | None = None, timeout_s: float = REQUEST_TIMEOUT_S, max_version: int = 1 << 15
     ) -> Any:
         connection = self._open_connection(node) or await self._connect(node)
         return await connection.send(message, timeout_s=timeout_s, max_version=max_version)

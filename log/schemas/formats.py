@@ -34,6 +34,7 @@ class Schemas:
         read: the type that a registered schema describes; of the record of that name where there are several.
         target: what a registered schema takes from who writes with it.
         check: raises DecodeError or InvalidInput where what was written with a schema cannot be read into columns.
+        names: the records of a registered schema that a full name chooses from; none where there is nothing to choose.
     """
 
     kind: str
@@ -41,6 +42,7 @@ class Schemas:
     read: Callable[[RegisteredSchema, str], DataType]
     target: Callable[[RegisteredSchema, str], Target]
     check: Callable[[RegisteredSchema, FormatSpec, tuple[Column, ...]], None]
+    names: Callable[[RegisteredSchema], tuple[str, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,14 @@ _JSON = Schemas(
     json_schema_format.target,
     json_schema_format.check_schema,
 )
-_PROTO = Schemas("PROTOBUF", proto_format.write_schema, proto_format.read_schema, proto_format.target, proto_format.check_schema)
+_PROTO = Schemas(
+    "PROTOBUF",
+    proto_format.write_schema,
+    proto_format.read_schema,
+    proto_format.target,
+    proto_format.check_schema,
+    proto_format.message_names,
+)
 _AVRO_LAYOUTS = Layouts(avro_format.read_layout, avro_format.write_layout)
 _JSON_LAYOUTS = Layouts(json_schema_format.read_layout, json_schema_format.write_layout)
 _PROTO_LAYOUTS = Layouts(proto_format.read_layout, proto_format.write_layout)
@@ -368,6 +377,16 @@ def check_readable(spec: FormatSpec, columns: tuple[Column, ...], required: Coll
         raise InvalidInput(f"{spec.subject}, schema {found.id}: {error}") from None
 
 
+class SchemaKindMismatch(InvalidInput):
+    """A registered schema is of another kind than the format writes. `found`: of which."""
+
+    code = "SCHEMA_KIND"
+
+    def __init__(self, message: str, found: str) -> None:
+        super().__init__(message)
+        self.found = found
+
+
 def schema_type(spec: FormatSpec) -> DataType:
     """Return the type that the registry has for a side of a topic: of `schema_id`, else of the newest schema of `subject`.
 
@@ -380,11 +399,19 @@ def schema_type(spec: FormatSpec) -> DataType:
     return _registered(spec, schemas)[0]
 
 
+def schema_names(spec: FormatSpec) -> tuple[str, ...]:
+    """Return the records that a registered schema lets choose from, by name. Raises as `schema_type` does."""
+    schemas = format_of(spec.name).schemas
+    if schemas is None or schemas.names is None:
+        return ()
+    return schemas.names(_registered(spec, schemas)[1])
+
+
 def _registered(spec: FormatSpec, schemas: Schemas) -> tuple[DataType, RegisteredSchema]:
     registry = registry_at(spec.registry)
     found = registry.by_id(spec.schema_id) if spec.schema_id else registry.latest(spec.subject)
     if found.kind != schemas.kind:
-        raise InvalidInput(f"schema {found.id} of {spec.subject} is {found.kind}, expected {schemas.kind}")
+        raise SchemaKindMismatch(f"schema {found.id} of {spec.subject} is {found.kind}, expected {schemas.kind}", found.kind)
     return schemas.read(found, spec.full_name), found
 
 

@@ -46,6 +46,12 @@ def read_schema(registered: RegisteredSchema, full_name: str) -> DataType:
     return column_type(message_named(file, full_name))
 
 
+def message_names(registered: RegisteredSchema) -> tuple[str, ...]:
+    """Return the full names of a registered schema's messages."""
+    file, _ = messages_of(compile_proto(registered.text, registered.texts))
+    return tuple(message.full_name for message in file.message_types_by_name.values())
+
+
 def check_schema(registered: RegisteredSchema, spec: FormatSpec, columns: tuple[Column, ...]) -> None:
     """Raise DecodeError where fields of a schema's message cannot be columns."""
     file, _ = messages_of(compile_proto(registered.text, registered.texts))

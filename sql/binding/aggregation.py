@@ -17,6 +17,7 @@ from logflume.streams.graph import Aggregation
 
 from .coercion import implicit_cast
 from .expressions import Binder
+from .scope import WINDOW_COLUMNS, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +56,22 @@ def aggregate_calls(expressions: Sequence[ast.Expression], library: Library) -> 
     return list(found)
 
 
+def refuse_bounds(e: ast.Expression, scope: Scope) -> None:
+    """Refuse the bounds of the window that groups where only SELECT may name them."""
+    for part in walk(e):
+        if isinstance(part, ast.Name) and part.name in WINDOW_COLUMNS and scope.find(part) is None:
+            raise StatementError(
+                f"Window bounds column {part.name} can only be used in the SELECT clause of windowed aggregations and can not be "
+                "passed to aggregate functions.\nSee https://github.com/confluentinc/ksql/issues/4397",
+                part.span,
+            )
+
+
 def bind_aggregate(call: ast.Call, index: int, binder: Binder, properties: Mapping[str, str]) -> BoundAggregate:
     """Bind one call over the columns of the aggregation's input. `properties`: limits that the session sets."""
     overloads = binder.functions.aggregates[call.name].overloads
     for arg in call.args:
-        for part in walk(arg):
-            if isinstance(part, ast.Name) and part.name in ("WINDOWSTART", "WINDOWEND") and binder.scope.find(part) is None:
-                raise StatementError(
-                    f"Window bounds column {part.name} can only be used in the SELECT clause of windowed aggregations and can "
-                    "not be "
-                    f"passed to aggregate functions. See https://github.com/confluentinc/ksql/issues/4397",
-                    part.span,
-                )
+        refuse_bounds(arg, binder.scope)
     bound = [binder.bind(a) for a in call.args]
     if call.is_distinct:
         return _distinct(call, index, bound)

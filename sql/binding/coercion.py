@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 from logflume.log.schemas import BIGINT, INTEGER, Column, DataType, Kind, decimal, struct
 from logflume.sql import ast
 from logflume.sql.errors import StatementError
-from logflume.sql.format import expression_text
 from logflume.sql.types import show_type
 from logflume.streams import expr as x
 from logflume.streams.functions import NUMERIC, can_cast_implicitly, common_type, convert, is_numeric, to_text
@@ -82,7 +82,7 @@ def implicit_cast(e: x.Expr, type: DataType) -> x.Expr:
     raise StatementError(f"expected {show_type(type)}, found {show_type(e.type)}")
 
 
-def operator_mismatch(common: DataType, bound: x.Expr, e: ast.Expression) -> DataType:
+def operator_mismatch(common: DataType, bound: x.Expr, e: ast.Expression, shown: Callable[[ast.Expression], str]) -> DataType:
     """Return the common type of a list so far and its next item.
 
     A literal follows the type found so far (text reads as a number where it can, a number is written as text).
@@ -103,22 +103,22 @@ def operator_mismatch(common: DataType, bound: x.Expr, e: ast.Expression) -> Dat
     if isinstance(bound, x.MakeArray) and isinstance(e, ast.MakeArray) and common.kind is Kind.ARRAY and common.element:
         element = common.element
         for part, item in zip(bound.items, e.items, strict=True):
-            element = operator_mismatch(element, part, item)
+            element = operator_mismatch(element, part, item, shown)
         return DataType(Kind.ARRAY, element=element)
     if isinstance(bound, x.MakeMap) and isinstance(e, ast.MakeMap) and common.kind is Kind.MAP and common.element and common.key:
         key, value = common.key, common.element
         for (k, v), (k_item, v_item) in zip(bound.items, e.entries, strict=True):
-            key, value = operator_mismatch(key, k, k_item), operator_mismatch(value, v, v_item)
+            key, value = operator_mismatch(key, k, k_item, shown), operator_mismatch(value, v, v_item, shown)
         return DataType(Kind.MAP, key=key, element=value)
     if isinstance(bound, x.MakeStruct) and isinstance(e, ast.MakeStruct) and common.kind is Kind.STRUCT:
         types = {field.name: field.type for field in common.fields}
         for (name, part), (_, item) in zip(bound.items, e.entries, strict=True):
-            types[name] = operator_mismatch(types[name], part, item) if name in types else part.type
+            types[name] = operator_mismatch(types[name], part, item, shown) if name in types else part.type
         return struct(*(Column(name, type) for name, type in types.items()))
     found = common_type(common, bound.type)
     if found is None:
         raise StatementError(
-            f"operator does not exist: {show_type(common)} = {show_type(bound.type)} ({_shown(e)})\nHint: You might "
+            f"operator does not exist: {show_type(common)} = {show_type(bound.type)} ({shown(e)})\nHint: You might "
             "need to add explicit type casts.",
             e.span,
         )
@@ -142,7 +142,3 @@ def _numeric_text(common: DataType, literal: x.Literal) -> DataType:
         scale = max(0, -exponent)
         found = decimal(max(len(digits) + max(exponent, 0), scale, 1), scale)
     return common_type(common, found) or common
-
-
-def _shown(e: ast.Expression) -> str:
-    return expression_text(e)

@@ -211,7 +211,11 @@ class Binder:
         return operand if e.op == "+" else x.Unary(x.UnaryOp.NEG, operand, operand.type)
 
     def _described(self, e: ast.Expression, bound: x.Expr) -> str:
-        return f"{expression_text((self.naming or self.scope).shown(e))} ({show_type(bound.type)})"
+        return f"{self._text(e)} ({show_type(bound.type)})"
+
+    def _text(self, e: ast.Expression) -> str:
+        """Return an expression as messages show it, names as the user knows them."""
+        return expression_text((self.naming or self.scope).shown(e))
 
     def _context(self) -> str:
         return "Invalid Select: " if self.clause == "SELECT" else f"Error in {self.clause} expression: "
@@ -226,7 +230,7 @@ class Binder:
                 for side, bound in ((e.left, left), (e.right, right))
             )
             raise StatementError(
-                f"{self._context()}Error processing expression: ({expression_text(e)}). Arithmetic on types {types} are not "
+                f"{self._context()}Error processing expression: ({self._text(e)}). Arithmetic on types {types} are not "
                 "supported. CAST(NULL AS ...) is a null of a type",
                 e.span,
             )
@@ -236,8 +240,8 @@ class Binder:
             right = replace_type(right, left.type)
         if not (is_numeric(left.type) and is_numeric(right.type)):
             raise StatementError(
-                f"{self._context()}Error processing expression: {expression_text(e)}. "
-                f"Unsupported arithmetic types. {show_type(left.type)} {show_type(right.type)}; numbers are needed, or two "
+                f"{self._context()}Error processing expression: {self._text(e)}. "
+                f"Unsupported arithmetic types. {left.type.kind.name} {right.type.kind.name}; numbers are needed, or two "
                 "STRINGs for +",
                 e.span,
             )
@@ -257,10 +261,15 @@ class Binder:
         op, word = _COMPARISONS[e.op]
         is_null_safe = op is x.BinaryOp.IS_DISTINCT
         if not is_null_safe and (isinstance(e.left, ast.NullLiteral) or isinstance(e.right, ast.NullLiteral)):
-            other = expression_text(e.right if isinstance(e.left, ast.NullLiteral) else e.left)
+            other = self._text(e.right if isinstance(e.left, ast.NullLiteral) else e.left)
             negation = "NOT " if e.op == "<>" else ""
+            types = [
+                "NULL" if isinstance(side, ast.NullLiteral) else self.bind(side).type.kind.name for side in (e.left, e.right)
+            ]
             raise StatementError(
-                f"Comparison with NULL not supported: {expression_text(e)}\nTry: {other} IS {negation}NULL", e.span
+                f"{self._context()}Comparison with NULL not supported: {f' {e.op} '.join(types)}\nUse 'IS NULL' or 'IS NOT NULL' "
+                f"instead. Try: {other} IS {negation}NULL",
+                e.span,
             )
         left, right = self._comparable(e.left, e.right)
         if not _can_compare(left.type, right.type, is_equality=op in (x.BinaryOp.EQ, x.BinaryOp.NE) or is_null_safe):
@@ -305,9 +314,7 @@ class Binder:
         try:
             operand, *choices = self.coerced([e.operand, *items])
         except StatementError as error:
-            error.reason = f"Invalid Predicate: {error.reason}"
-            error.args = (error.reason,)
-            raise
+            raise error.within("Invalid Predicate: ") from None
         any_equal = _any_of([x.Binary(x.BinaryOp.EQ, operand, choice, BOOLEAN) for choice in choices])
         return x.Unary(x.UnaryOp.NOT, any_equal, BOOLEAN) if e.is_negated else any_equal
 
@@ -334,7 +341,7 @@ class Binder:
             condition = self.bind(when.condition)
             if condition.type.kind not in (Kind.BOOLEAN, Kind.ANY):
                 raise StatementError(
-                    f"{self._context()}WHEN operand type should be boolean.\nType for '{expression_text(when.condition)}' is "
+                    f"{self._context()}WHEN operand type should be boolean.\nType for '{self._text(when.condition)}' is "
                     f"{show_type(condition.type)}",
                     when.condition.span,
                 )
@@ -347,7 +354,7 @@ class Binder:
         type = typed[0].type
         for when, bound in zip(e.whens, results, strict=True):
             if bound.type.kind is not Kind.ANY and bound.type != type:
-                shown = f"WHEN {expression_text(when.condition)} THEN {expression_text(when.result)}"
+                shown = f"WHEN {self._text(when.condition)} THEN {self._text(when.result)}"
                 raise StatementError(
                     f"{self._context()}Invalid Case expression. Type for all 'THEN' clauses should be the same.\nTHEN expression "
                     f"'{shown}' has type: {show_type(bound.type)}.\nPrevious THEN expression(s) type: {show_type(type)}.",
@@ -387,7 +394,7 @@ class Binder:
             return bound
         common = bound[typed[0]].type
         for i in typed[1:]:
-            common = operator_mismatch(common, bound[i], items[i])
+            common = operator_mismatch(common, bound[i], items[i], self._text)
         return [self.as_type(item, b, common) for item, b in zip(items, bound, strict=True)]
 
     def as_type(self, item: ast.Expression, bound: x.Expr, type: DataType) -> x.Expr:
@@ -436,11 +443,11 @@ class Binder:
                     e.index.span,
                 )
             return x.Index(operand, index, operand.type.element)
-        shown = expression_text(e)
+        shown = self._text(e)
         is_struct = operand.type.kind is Kind.STRUCT
         inner = expression_text(e.index).strip("'") if is_struct else ""
         hint = (
-            f"Use the dereference operator for STRUCTS: {expression_text(e.operand)}->{inner}"
+            f"Use the dereference operator for STRUCTS: {self._text(e.operand)}->{inner}"
             if is_struct
             else "An ARRAY or a MAP has items"
         )
@@ -458,7 +465,7 @@ class Binder:
         if e.name not in fields:
             near = near_matches(e.name, fields)
             hint = f" Did you mean {' or '.join(near)}?" if near else f" Its fields are {', '.join(fields)}."
-            raise StatementError(f"{self._context()}Could not find field '{e.name}' in '{expression_text(e.operand)}'.{hint}")
+            raise StatementError(f"{self._context()}Could not find field '{e.name}' in '{self._text(e.operand)}'.{hint}")
         return x.FieldAccess(operand, e.name, fields[e.name])
 
     # -------------------------------------------------------------------------------------------- calls
@@ -581,11 +588,12 @@ def _any_of(tests: Sequence[x.Expr]) -> x.Expr:
 
 
 def _refuse_nulls(items: Sequence[x.Expr], what: str, of: str) -> None:
-    """An array or map of nothing but NULL literals has no type."""
+    """An array or map of nothing but NULL literals has no type. `of`: keys, values or elements."""
     if all(item.type.kind is Kind.ANY for item in items):
+        one = "key" if of == "keys" else "value"
         raise StatementError(
             f"Cannot construct {what} with all NULL {of} (see https://github.com/confluentinc/ksql/issues/4239). "
-            "As a workaround, you may cast a NULL value to the desired type."
+            f"As a workaround, you may cast a NULL {one} to the desired type."
         )
 
 

@@ -103,9 +103,11 @@ def _join(left: Relation, right: Relation, join: ast.Join, context: Context, use
     left_expr = _binder(left, context).bind(left_on)
     right_expr = _binder(right, context).bind(right_on)
     if left_expr.type != right_expr.type:
+        sides = [_typed(left_on, left_expr), _typed(right_on, right_expr)]
+        if not got.startswith(f"Got {expression_text(left_on)} = "):
+            sides.reverse()
         raise StatementError(
-            f"Invalid join condition: types don't match. Got {_typed(left_on, left_expr)} = {_typed(right_on, right_expr)}. "
-            "CAST one side to the type of the other.",
+            f"Invalid join condition: types don't match. Got {' = '.join(sides)}. CAST one side to the type of the other.",
             join.on.span,
         )
     check_key_type(Column(_join_key_name(left_on), left_expr.type), join.on.span)
@@ -363,7 +365,9 @@ def _check_kinds(left: Relation, right: Relation, join: ast.Join, got: str) -> N
         if join.within is None:
             raise StatementError(
                 f"{name_text(left.first.name)} and {name_text(right.first.name)}: Stream-Stream joins must have a WITHIN clause "
-                "specified. None was provided. WITHIN 1 HOUR says how far apart in time two records may be.",
+                "specified. None was provided. To learn about how to specify a WITHIN clause with a stream-stream join, please "
+                "visit: https://docs.confluent.io/current/ksql/docs/syntax-reference.html#create-stream-as-select\n"
+                "WITHIN 1 HOUR says how far apart in time two records may be.",
                 join.span,
             )
         return
@@ -384,8 +388,15 @@ def _check_kinds(left: Relation, right: Relation, join: ast.Join, got: str) -> N
 
 
 def _got_kind(left: Relation, right: Relation, join: ast.Join) -> str:
-    shown = "[INNER] JOIN" if join.kind == "INNER" else f"{join.kind} [OUTER] JOIN"
-    return f"Got {name_text(left.first.name)} {shown} {name_text(right.first.name)}."
+    return f"Got {name_text(left.first.name)} {_SHOWN_KINDS[join.kind]} {name_text(right.first.name)}."
+
+
+_SHOWN_KINDS = {
+    "INNER": "[INNER] JOIN",
+    "LEFT": "LEFT [OUTER] JOIN",
+    "RIGHT": "RIGHT [OUTER] JOIN",
+    "FULL": "[FULL] OUTER JOIN",
+}
 
 
 def _check_key(left: Relation, right: Relation, join: ast.Join, right_on: ast.Expression, got: str, *, is_foreign: bool) -> None:

@@ -11,6 +11,7 @@ from logflume.sql import ast
 from logflume.sql.errors import StatementError
 from logflume.sql.format import expression_text
 from logflume.sql.tree import rewrite
+from logflume.sql.words import joined_names
 from logflume.streams.expr import Meta
 
 from .expressions import Binder
@@ -225,10 +226,10 @@ def _missing(missing: Sequence[KeyColumn], keys: Sequence[KeyColumn], *, sink: s
 
     if clause == "join expression":
         texts = [shown(e) for e in missing[0].accepted]
-        joined = " or ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else texts[0]
+        joined = joined_names(texts, "or")
     else:
         texts = [shown(k.accepted[0]) for k in missing]
-        joined = " and ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else texts[0]
+        joined = joined_names(texts, "and")
     plural = "s" if len(texts) > 1 else ""
     synthetic = ""
     if missing[0].is_synthetic:

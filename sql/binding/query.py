@@ -16,12 +16,13 @@ from logflume.sql.options import calendar_of
 from logflume.sql.rules import column_refs
 from logflume.sql.tree import children, free_names, rewrite, walk
 from logflume.sql.types import show_type
+from logflume.sql.words import joined_names
 from logflume.streams import expr as x
 from logflume.streams.calendars import LONGEST_MS
 from logflume.streams.functions import UNITS_MS, Library
 from logflume.streams.graph import CalendarWindow, Emit, SessionWindow, TimeWindow
 
-from .aggregation import BoundAggregate, aggregate_calls, bind_aggregate, has_aggregate
+from .aggregation import BoundAggregate, aggregate_calls, bind_aggregate, has_aggregate, refuse_bounds
 from .context import Context
 from .expressions import Binder, over_refused
 from .joins import bind_relation
@@ -429,8 +430,9 @@ class _Shape:
             if exprs == [key.accepted[0] for key in relation.keys]:
                 return self.projected(relation)
             raise StatementError(
-                "Implicit repartitioning of windowed sources is not supported: the window is part of the key. See "
-                "https://github.com/confluentinc/ksql/issues/4385. GROUP BY makes a table without windows",
+                "Implicit repartitioning of windowed sources is not supported. See "
+                "https://github.com/confluentinc/ksql/issues/4385. The window is part of the key; GROUP BY makes a table without "
+                "windows",
                 self._span("PARTITION BY"),
             )
         bound = [binder.bind(e) for e in wanted]
@@ -477,6 +479,8 @@ class _Shape:
                 raise StatementError(f"Duplicate GROUP BY expression: {expression_text(given)}", given.span)
         bound_groups = [group_binder.bind(e) for e in groups]
         items = self.items(relation)
+        if query.having is not None and query.window is not None:
+            refuse_bounds(query.having, relation.scope)
         having = None if query.having is None else canonical(query.having, relation.scope, "HAVING")
         calls = aggregate_calls([*(i.expression for i in items), *([having] if having else [])], library)
         if not calls and query.is_distinct:
@@ -496,9 +500,10 @@ class _Shape:
         if relation.is_table and self.target.needs_undo:
             without = [a.call.name for a in aggregates if not a.has_undo]
             if without:
+                names = list(dict.fromkeys(without))
+                some = f"function{'s' if len(names) > 1 else ''} {joined_names(names, 'and')}"
                 raise StatementError(
-                    f"The aggregation function(s) ({', '.join(without)}) cannot be applied to a table source, only to a stream "
-                    "source.",
+                    f"The aggregation {some} cannot be applied to a table source, only to a stream source.",
                     query.clause_span("GROUP BY"),
                 )
         compound = [c.name for c in calls if not library.aggregates[c.name].is_simple]
@@ -648,12 +653,7 @@ def _refuse_calls(e: ast.Expression, library: Library, clause: str, relation: Re
     for part in walk(e):
         if isinstance(part, ast.Name) and part.name in WINDOW_COLUMNS and relation.scope.find(part) is None:
             if clause == "GROUP BY":
-                raise StatementError(
-                    f"Window bounds column {part.name} can only be used in the SELECT clause of windowed aggregations and can "
-                    "not be "
-                    "used in the GROUP BY clause; the window is part of the group already",
-                    part.span,
-                )
+                refuse_bounds(part, relation.scope)
             raise StatementError(f"Error in {clause} expression: Unknown column {part.name}.", part.span)
         if isinstance(part, ast.Call) and part.name in library.tables:
             raise StatementError(f"Table functions cannot be used in the {clause} clause.", part.span)

@@ -83,7 +83,9 @@ class Scope:
         near = near_matches(name.name, names)
         if near:
             return f"{reason} Did you mean {' or '.join(map(name_text, near))}?"
-        known = ", ".join(name_text(c.name) for c in self.columns if not c.is_pseudo)
+        is_long = self.is_joined and name.source is None
+        columns = [c for c in self.columns if not c.is_pseudo and name.source in (None, c.source)]
+        known = ", ".join(f"{c.source}.{name_text(c.name)}" if is_long else name_text(c.name) for c in columns)
         if not known:
             return f"{reason} There are no columns here: write a literal, or a function of literals."
         return f"{reason} The columns are {known}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -18,20 +19,32 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from logflume.log import LogflumeError
+from logflume.log import InvalidInput, LogflumeError
 from logflume.log.registry import EVERYTHING, Fault, RegistryError, Rights, Users
 from logflume.sql.engine import SqlEngine
 from logflume.sql.properties import is_known
 from logflume.sql.session import Session
 
 from . import console
-from .errors import BAD_REQUEST, FORBIDDEN, NOT_ACCEPTABLE, NOT_AUTHENTICATED, NOT_FOUND, NOT_READY, RestError, as_rest_error
+from .errors import (
+    BAD_REQUEST,
+    COMMAND_AWAITED,
+    FORBIDDEN,
+    NOT_ACCEPTABLE,
+    NOT_AUTHENTICATED,
+    NOT_FOUND,
+    NOT_READY,
+    RestError,
+    as_rest_error,
+)
+from .forms import MEDIA_TYPES, Chunked, Delimited, Form, Protobuf, proto_of
 from .inserts import acknowledged
-from .queries import FORMS, Chunked, Delimited, Form, Queries, whole, written
+from .queries import Queries, whole, written
 from .requests import RIGHTS, CloseRequest, KsqlRequest, StreamRequest, body_of, decoded, session_of
 from .statements import Statements
 from .values import to_json
 
+COMMAND_WAIT_S, COMMAND_POLL_S = 5.0, 0.05
 JSON = "application/vnd.ksql.v1+json"
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -82,6 +95,7 @@ class SqlApp:
     async def _ksql(self, request: Request) -> Response:
         asked = decoded(await body_of(request), KsqlRequest)
         session = session_of(asked.streamsProperties, asked.sessionVariables, request.scope)
+        await self._has_applied(asked.commandSequenceNumber)
         sending = self._statements.insert_at_once(asked.ksql, session)
         if sending is None:
             return _json(await run_in_threadpool(self._statements.execute, asked.ksql, session))
@@ -94,15 +108,29 @@ class SqlApp:
     async def _query(self, request: Request) -> Response:
         asked = decoded(await body_of(request), KsqlRequest)
         session = session_of(asked.streamsProperties, asked.sessionVariables, request.scope, asked.requestProperties)
+        await self._has_applied(asked.commandSequenceNumber)
         return await self._answer(asked.ksql, session, Chunked())
+
+    async def _has_applied(self, number: int | None) -> None:
+        """Wait until a command is applied here that the client was told of, maybe by another server. Raises RestError."""
+        given_up_s = time.monotonic() + COMMAND_WAIT_S
+        while number is not None and number > await run_in_threadpool(self._engine.last_command, at_least=number):
+            if time.monotonic() >= given_up_s:
+                raise RestError(
+                    COMMAND_AWAITED,
+                    "Timed out while waiting for a previous command to execute. command sequence number: "
+                    f"{number}; this server knows none of that number",
+                )
+            await asyncio.sleep(COMMAND_POLL_S)
 
     async def _query_stream(self, request: Request) -> Response:
         accepted = [part.partition(";")[0].strip() for part in request.headers.get("accept", "*/*").split(",")]
         form = next(
-            (FORMS[part] for part in accepted if part in FORMS), Delimited if {"*/*", "application/*"} & set(accepted) else None
+            (MEDIA_TYPES[part] for part in accepted if part in MEDIA_TYPES),
+            Delimited if {"*/*", "application/*"} & set(accepted) else None,
         )
         if form is None:
-            raise RestError(NOT_ACCEPTABLE, f"expected one of {', '.join(FORMS)} in Accept, found {', '.join(accepted)}")
+            raise RestError(NOT_ACCEPTABLE, f"expected one of {', '.join(MEDIA_TYPES)} in Accept, found {', '.join(accepted)}")
         asked = decoded(await body_of(request), StreamRequest)
         session = session_of(asked.properties, asked.sessionVariables, request.scope, asked.requestProperties)
         return await self._answer(asked.sql, session, form())
@@ -111,6 +139,12 @@ class SqlApp:
         started = self._queries.start_at_once(text, session)
         if started is None:
             started = await run_in_threadpool(self._queries.start, text, session)
+        if isinstance(form, Protobuf):
+            try:
+                await run_in_threadpool(proto_of, started.columns)
+            except InvalidInput as error:
+                await run_in_threadpool(self._queries.close, started.id)
+                raise RestError(NOT_ACCEPTABLE, f"these rows cannot be {form.media_type}: {error}") from error
         content = whole(started, form)
         if content is not None:
             return Response(content, media_type=form.media_type)
@@ -143,6 +177,7 @@ class SqlApp:
         try:
             asked = decoded(socket.query_params.get("request", ""), KsqlRequest)
             session = session_of(asked.streamsProperties, asked.sessionVariables, socket.scope, asked.requestProperties)
+            await self._has_applied(asked.commandSequenceNumber)
             started = await run_in_threadpool(self._queries.start, asked.ksql, session)
             async for part in written(started, form, self._queries):
                 for line in part.splitlines():

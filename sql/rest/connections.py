@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from http import HTTPStatus
 from typing import Any, cast
 
 from uvicorn import Config
@@ -21,6 +22,7 @@ PREFACE = b"PRI * HTTP/2.0"
 KEEP_ALIVE_S = 300
 _HEAD_BYTES_MAX = 16 << 10
 _log = logging.getLogger("logflume.sql")
+_NO_REASON = re.compile(rb"\AHTTP/1\.1 (\d{3}) \r\n")
 _UPGRADE = re.compile(rb"\r\nupgrade:[ \t]*h2c[ \t]*\r\n", re.IGNORECASE)
 
 
@@ -110,7 +112,8 @@ class FirstBytes(asyncio.Protocol):
             state.connections.add(connection)  # type: ignore[arg-type]
             try:
                 app = wrap_app(self._config.loaded_app, 0, "asgi")
-                await TCPServer(app, self._loop, settings, WorkerContext(None), {}, reader, writer)
+                told = cast("asyncio.StreamWriter", _WithReasons(writer))
+                await TCPServer(app, self._loop, settings, WorkerContext(None), {}, reader, told)
             except asyncio.CancelledError:
                 writer.close()
             finally:
@@ -118,6 +121,23 @@ class FirstBytes(asyncio.Protocol):
                 state.connections.discard(connection)
 
         return asyncio.StreamReaderProtocol(asyncio.StreamReader(loop=self._loop), serve, loop=self._loop)
+
+
+class _WithReasons:
+    """A writer whose status lines say their reason: HTTP may leave it out, as hypercorn does; some clients then read nothing."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+
+    def write(self, data: bytes) -> None:
+        self._writer.write(_NO_REASON.sub(_with_reason, data))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._writer, name)
+
+
+def _with_reason(line: re.Match[bytes]) -> bytes:
+    return b"HTTP/1.1 %b %b\r\n" % (line[1], HTTPStatus(int(line[1])).phrase.encode())
 
 
 class _Http2:

@@ -63,16 +63,16 @@ def entity_of(statement: ast.Statement, text: str, results: list[Result], engine
             return {"@type": "assert_schema", "subject": subject, "id": schema_id, "exists": not statement.is_absent} | common
     (result,) = results
     assert isinstance(result, Message), "a statement that changes something says what it did"
-    return _status(statement, result) | common
+    return _status(statement, result, engine.last_command()) | common
 
 
-def _status(statement: ast.Statement, result: Message) -> Entity:
+def _status(statement: ast.Statement, result: Message, number: int) -> Entity:
     kind, name, action = command_of(statement)
     return {
         "@type": "currentStatus",
         "commandId": f"{kind}/{name}/{action}",
         "commandStatus": {"status": "SUCCESS", "message": result.text, "queryId": result.query_id},
-        "commandSequenceNumber": -1,
+        "commandSequenceNumber": number,
     }
 
 

@@ -7,14 +7,11 @@ import contextlib
 import itertools
 import threading
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Iterator
 
 from starlette.concurrency import run_in_threadpool
 
 from logflume.log import LogflumeError
-from logflume.log.schemas import Column
 from logflume.sql import ast
 from logflume.sql.engine import SqlEngine
 from logflume.sql.errors import QueryFailed, StatementError
@@ -23,27 +20,15 @@ from logflume.sql.pull import KEYS_MAX
 from logflume.sql.results import PushQuery, PushRow, Rows
 from logflume.sql.scripts import split_script
 from logflume.sql.session import Session
-from logflume.sql.types import show_type
 
 from .errors import BAD_STATEMENT, TOO_MANY_QUERIES, RestError, as_rest_error
-from .values import rest_row, schema_text, to_json
+from .forms import Form, StartedQuery
 
 BATCH_ROWS = 500
 POLL_S = 0.1
 PUSH_QUERIES_MAX = 100
 KEYS_AT_ONCE_MAX = 64
 """More are read in a thread: others wait for the loop meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class StartedQuery:
-    """A query that gives rows. `final`: what is said at the end of a pull query, if anything."""
-
-    id: str
-    columns: tuple[Column, ...]
-    roles: Mapping[str, str]
-    rows: Rows | PushQuery
-    final: str | None = None
 
 
 class Queries:
@@ -118,93 +103,6 @@ class Queries:
     def close_all(self) -> None:
         for query_id in list(self._running):
             self.close(query_id)
-
-
-class Form(Protocol):
-    """How an answer is written, from its head to its end."""
-
-    media_type: str
-
-    def head(self, query: StartedQuery) -> bytes: ...
-
-    def row(self, columns: tuple[Column, ...], row: PushRow) -> bytes: ...
-
-    def token(self, token: str) -> bytes: ...
-
-    def end(self, message: str | None, error: str | None) -> bytes: ...
-
-
-class Chunked:
-    """One array of {header}, {row}, {finalMessage} or {errorMessage}: /query and application/vnd.ksql.v1+json."""
-
-    media_type = "application/vnd.ksql.v1+json"
-
-    def head(self, query: StartedQuery) -> bytes:
-        header = {"queryId": query.id, "schema": schema_text(query.columns, query.roles)}
-        return b"[" + to_json({"header": header})
-
-    def row(self, columns: tuple[Column, ...], row: PushRow) -> bytes:
-        content: dict[str, Any] = {"columns": rest_row(columns, row.values)}
-        if row.is_tombstone:
-            content["tombstone"] = True
-        return b",\n" + to_json({"row": content})
-
-    def token(self, token: str) -> bytes:
-        return b",\n" + to_json({"continuationToken": {"continuationToken": token}})
-
-    def end(self, message: str | None, error: str | None) -> bytes:
-        if error is not None:
-            text = {"@type": "generic_error", "error_code": 50000, "message": error}
-            return b",\n" + to_json({"errorMessage": text}) + b"]\n"
-        return (b"" if message is None else b",\n" + to_json({"finalMessage": message})) + b"]\n"
-
-
-class Delimited:
-    """A line for the head, then one array a line: the default of /query-stream."""
-
-    media_type = "application/vnd.ksqlapi.delimited.v1"
-
-    def head(self, query: StartedQuery) -> bytes:
-        return to_json(_names_and_types(query)) + b"\n"
-
-    def row(self, columns: tuple[Column, ...], row: PushRow) -> bytes:
-        return to_json(rest_row(columns, row.values)) + b"\n"
-
-    def token(self, token: str) -> bytes:
-        return to_json({"continuationToken": token}) + b"\n"
-
-    def end(self, message: str | None, error: str | None) -> bytes:
-        if error is None:
-            return b""
-        return to_json({"@type": "generic_error", "error_code": 50000, "message": error}) + b"\n"
-
-
-class OneArray:
-    """One array of the head and the rows: application/json."""
-
-    media_type = "application/json"
-
-    def head(self, query: StartedQuery) -> bytes:
-        return b"[" + to_json(_names_and_types(query))
-
-    def row(self, columns: tuple[Column, ...], row: PushRow) -> bytes:
-        return b",\n" + to_json(rest_row(columns, row.values))
-
-    def token(self, token: str) -> bytes:
-        return b",\n" + to_json({"continuationToken": token})
-
-    def end(self, message: str | None, error: str | None) -> bytes:
-        if error is None:
-            return b"]\n"
-        return b",\n" + to_json({"@type": "generic_error", "error_code": 50000, "message": error}) + b"]\n"
-
-
-FORMS: dict[str, Callable[[], Form]] = {form.media_type: form for form in (Delimited, OneArray, Chunked)}
-
-
-def _names_and_types(query: StartedQuery) -> dict[str, Any]:
-    names, types = [c.name for c in query.columns], [show_type(c.type) for c in query.columns]
-    return {"queryId": query.id, "columnNames": names, "columnTypes": types}
 
 
 def whole(query: StartedQuery, form: Form) -> bytes | None:

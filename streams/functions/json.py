@@ -15,11 +15,12 @@ from logflume.log.schemas import DataType, Kind, java_double_text
 from .java_time import format_date, format_iso_timestamp, format_time_ms
 from .scalar import Scalar, gives, over, scalar
 
+_INDEX = re.compile(r"[0-9]{1,9}\Z")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(-?\d+|'[^']*'|\"[^\"]*\")\]")
 
 
 class _Number(str):
-    """A JSON number as written."""
+    """A JSON number with the digits it was written with; an exponent stands as Java writes those of decimals: 1E+3."""
 
     __slots__ = ()
 
@@ -42,7 +43,14 @@ def write(value: Any) -> str:
     return _json.dumps(value, ensure_ascii=False)
 
 
-_DECODER = _json.JSONDecoder(parse_int=_Number, parse_float=_Number)
+def _fraction(text: str) -> _Number:
+    try:
+        return _Number(Decimal(text))
+    except ArithmeticError:  # an exponent beyond 18 digits
+        return _Number(text)
+
+
+_DECODER = _json.JSONDecoder(parse_int=_Number, parse_float=_fraction)
 
 
 def _maybe(text: str) -> tuple[bool, Any]:
@@ -53,32 +61,32 @@ def _maybe(text: str) -> tuple[bool, Any]:
 
 
 @lru_cache(maxsize=256)
-def _steps(path: str) -> tuple[str | int, ...]:
+def _steps(path: str) -> tuple[str, ...]:
     if not path.startswith("$"):
         raise ValueError(f"a JSON path starts with '$', found {path!r}")
-    steps: list[str | int] = []
+    steps: list[str] = []
     position = 1
     while position < len(path):
         match = _STEP.match(path, position)
         if match is None:
             raise ValueError(f"cannot read the JSON path {path!r} from {path[position:]!r} on")
         name, index = match.groups()
-        steps.append(name if name is not None else index[1:-1] if index[0] in "'\"" else int(index))
+        steps.append(name if name is not None else index[1:-1] if index[0] in "'\"" else index)
         position = match.end()
     return tuple(steps)
 
 
 def extract_json_field(text: str, path: str) -> str | None:
-    """What stands at `$.a.b[0]`: text as it is, anything else as JSON; null when there is nothing."""
+    """What stands at `$.a.b[0]` or `$.a.b.0`: text as it is, anything else as JSON, null too; null where nothing is."""
     is_json, value = _maybe(text)
     if not is_json:
         return None
     for step in _steps(path):
-        if isinstance(step, str):
-            value = value.get(step) if isinstance(value, dict) else None
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and _INDEX.match(step) and int(step) < len(value):
+            value = value[int(step)]
         else:
-            value = value[step] if isinstance(value, list) and 0 <= step < len(value) else None
-        if value is None:
             return None
     return value if type(value) is str else write(value)
 

@@ -23,7 +23,7 @@ from .handlers import StreamsError
 from .opening import Surroundings, TopicMadeAnew, across_gap, check_restored, open_task, source_ids, start_positions
 from .options import Guarantee
 from .outputs import Columns, merge_by_time
-from .pace import Pace
+from .pace import CommitPace, Pace
 from .positions import read_times, to_offsets
 from .problems import PoisonRecord
 from .restore import Restorer
@@ -83,7 +83,7 @@ class Session:
         self._running: set[Task] = set()
         self._paused: set[TopicPartition] = set()
         self._has_changes = False
-        self._commit_due_s = monotonic_s()
+        self._commit_pace = CommitPace(around.options.commit_interval_ms / 1000, due_s=monotonic_s())
         self._uncommitted_bytes = 0
         self._purged_s = monotonic_s()
         self._purgeable: dict[TopicPartition, int] = {}
@@ -218,7 +218,7 @@ class Session:
             return 0.0
         if not self._has_changes:
             return _IDLE_POLL_S
-        return min(max(self._commit_due_s - self._monotonic_s(), 0.0), _IDLE_POLL_S)
+        return min(max(self._commit_pace.due_s - self._monotonic_s(), 0.0), _IDLE_POLL_S)
 
     def _process(self) -> None:
         """Process what is planned, up to a bound; `_progress` becomes the number of records."""
@@ -299,7 +299,8 @@ class Session:
         """Return whether to commit: what comes after a pause at once, what follows it once per interval."""
         if not self._has_changes:
             return False
-        return self._monotonic_s() >= self._commit_due_s or self._uncommitted_bytes >= self._options.commit_bytes
+        is_due = self._commit_pace.is_due(self._monotonic_s(), is_behind=self._progress >= self._pace.records)
+        return is_due or self._uncommitted_bytes >= self._options.commit_bytes
 
     def commit(self) -> None:
         """Commit all tasks with changes: results due, one log transaction, then one write batch of each task's state."""
@@ -339,8 +340,8 @@ class Session:
         self._committed.update(offsets)
         repartitions = self._around.topics.repartition_topics
         self._purgeable.update({tp: offset.offset for tp, offset in offsets.items() if tp.topic in repartitions})
-        ended_s, interval_s = self._monotonic_s(), self._options.commit_interval_ms / 1000
-        self._commit_due_s = max(started_s + interval_s, ended_s + interval_s / 2)
+        ended_s = self._monotonic_s()
+        self._commit_pace.committed(started_s, ended_s)
         self._commit_times.add(ended_s - started_s)
 
     def _send_changes(self, task: Task) -> dict[str, Dirty]:

@@ -68,11 +68,10 @@ class TaskState:
         for name, store in self.stores.items():
             dirty = entries.get(name, _NOTHING)
             store.put_into(batch, dirty)
-        times = {name: store.stream_time_ms for name, store in self.stores.items()}
         for name, noted in self._changelog_times.items():
             if name in entries and name in checkpoint.changelogs:
-                noted.note(times[name], checkpoint.changelogs[name])
-        self._write(batch, replace(checkpoint, store_times_ms=times))
+                noted.note(self.stores[name].stream_time_ms, checkpoint.changelogs[name])
+        self._write(batch, checkpoint)
         for name, store in self.stores.items():
             dirty = entries.get(name, _NOTHING)
             store.committed(deleted=dirty.deleted())
@@ -90,7 +89,8 @@ class TaskState:
 
     def _write(self, batch: Any, checkpoint: Checkpoint) -> None:
         marks = {name: list(noted.marks) for name, noted in self._changelog_times.items()}
-        self.checkpoint = replace(checkpoint, changelog_marks=marks, written_s=self._wall_s())
+        times = {name: store.stream_time_ms for name, store in self.stores.items()}
+        self.checkpoint = replace(checkpoint, store_times_ms=times, changelog_marks=marks, written_s=self._wall_s())
         self.db.write(batch, self.checkpoint)
 
     def expired_changelogs(self) -> dict[str, int]:

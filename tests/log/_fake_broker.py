@@ -39,6 +39,8 @@ class FakeBroker:
         self.ranges = [(0, 3, 11), (3, 0, 12), (18, 0, 3), (22, 0, 4)]
         """(API key, lowest, highest version)"""
         self.leader_epoch = 0
+        self.produces: list[list[tuple[str, int]]] = []
+        """The partitions of each Produce."""
         self._plan = plan
         self._producers: dict[tuple[int, str, int], list[tuple[int, int, int, int]]] = {}
         self._next_producer_id = 1000
@@ -118,6 +120,7 @@ class FakeBroker:
     def _ProduceRequest(self, request: Any) -> Any:
         response = messages.ProduceResponse
         topics, is_lost = [], False
+        self.produces.append([(topic.name, part.index) for topic in request.topic_data for part in topic.partition_data])
         for topic in request.topic_data:
             answers = []
             for part in topic.partition_data:

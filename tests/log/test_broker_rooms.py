@@ -40,6 +40,21 @@ def test_parts_of_messages_have_their_types() -> None:
     assert not untyped, "expected a class of log/protocol/messages.pyi, or Refusable where it may be of several"
 
 
+def test_the_client_names_the_messages_that_it_reads() -> None:
+    """Requests are `MessageBase` where any may be sent, answers and their parts have their classes."""
+    client = BROKER.parent / "client"
+    untyped = [
+        f"{path.name}: {node.name}({argument.arg})"
+        for path in (*sorted(client.glob("*.py")), BROKER.parent / "access.py", BROKER.parent / "own_rights.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+        if argument.arg in ("request", "message", "response", "answer", "topic", "topics", "member", "acl", "resource")
+        and _is_loose(argument.annotation)
+    ]
+    assert not untyped, "expected MessageBase, or a class of log/protocol/messages.pyi"
+
+
 def _is_loose(annotation: ast.expr | None) -> bool:
     """Whether it is Any or a collection of Any; what a function that is handed over takes and returns is its own affair."""
     if isinstance(annotation, ast.Name):

@@ -143,7 +143,7 @@ class Gate:
         )  # fmt: skip
         turns.run()
         assert pipe.is_closed
-        assert len(connection._buffer) <= 4 * MAX_LOGIN_FRAME_BYTES
+        assert connection._inbox.held_bytes <= 4 * MAX_LOGIN_FRAME_BYTES
         return pipe, login
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from logflume.log import connect
 from logflume.sql import SqlEngine
-from logflume.sql.rest.queries import Chunked, Queries, whole
+from logflume.sql.rest.forms import Chunked
+from logflume.sql.rest.queries import Queries, whole
 from logflume.sql.results import Rows
 from logflume.sql.session import Session
 

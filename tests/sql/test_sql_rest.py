@@ -8,6 +8,7 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ import pytest
 
 from logflume.log import InvalidInput, connect
 from logflume.log.registry import Rights
+from logflume.log.schemas import BIGINT, STRING, Column, FormatSpec, decimal, serde
 from logflume.sql import SqlEngine
-from logflume.sql.rest import SqlServer, errors
+from logflume.sql.rest import SqlServer, app, errors
 
 SETUP = """
 CREATE STREAM s (id INT KEY, n STRING, d DECIMAL(5, 2), x DOUBLE) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');
@@ -157,6 +159,55 @@ def test_pull_queries_in_all_forms(client: httpx.Client) -> None:
     assert (refused.status_code, refused.json()["error_code"]) == (406, 40600)
 
 
+def test_rows_are_protobuf_messages_of_the_schema_that_their_header_has(client: httpx.Client) -> None:
+    from base64 import b64decode
+
+    columns = (Column("N", STRING), Column("D", decimal(5, 2)), Column("C", BIGINT))
+    headers = {"Accept": "application/vnd.ksql.v1+protobuf"}
+    for more in ("", " EMIT CHANGES LIMIT 1"):
+        asked = {"sql": f"SELECT n, d, CAST(null AS BIGINT) AS c FROM s WHERE id = 2{more};"}
+        answer = client.post("/query-stream", json=asked, headers=headers)
+        assert answer.headers["content-type"] == headers["Accept"]
+        header, row, end = answer.json()
+        assert "optional string N = 1;" in header["header"]["protoSchema"]
+        read = serde(FormatSpec("PROTOBUF_NOSR", nullables="OPTIONAL"), columns).decode(b64decode(row["row"]["protobufBytes"]))
+        assert read == ("b", Decimal("2.25"), None)
+        assert set(end) == {"finalMessage"}
+
+
+def test_rows_that_protobuf_cannot_hold_are_refused_and_not_followed(client: httpx.Client, server: SqlServer) -> None:
+    asked = {"sql": "SELECT ARRAY[ARRAY[n]] AS a FROM s EMIT CHANGES;"}
+    answer = client.post("/query-stream", json=asked, headers={"Accept": "application/vnd.ksql.v1+protobuf"})
+    assert (answer.status_code, answer.json()["error_code"]) == (406, 40600)
+    assert not server._app._queries._running
+
+
+def test_a_request_waits_for_the_command_that_it_names(
+    client: httpx.Client, server: SqlServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (made,) = ksql(client, "CREATE TYPE numbered AS INT;")
+    number = made["commandSequenceNumber"]
+    (dropped,) = ksql(client, "DROP TYPE numbered;", commandSequenceNumber=number)
+    assert dropped["commandSequenceNumber"] == number + 1
+    assert client.post("/query", json={"ksql": "SELECT id FROM s LIMIT 1;", "commandSequenceNumber": number}).status_code == 200
+    with SqlEngine(server._engine.log, tmp_path / "other", runs_queries=False) as engine, SqlServer(engine) as other:
+        monkeypatch.setattr(other._engine, "catch_up", lambda **kwargs: None)  # it follows no more, until it is asked to
+        (made,) = ksql(client, "CREATE TYPE later AS INT;")
+        monkeypatch.undo()
+        found = httpx.post(
+            f"{other.address}/ksql",
+            json={"ksql": "SHOW TYPES;", "commandSequenceNumber": made["commandSequenceNumber"]},
+            timeout=120,
+        ).json()
+        assert "LATER" in found[0]["types"]
+    ksql(client, "DROP TYPE later;")
+    monkeypatch.setattr(app, "COMMAND_WAIT_S", 0.0)
+    for path in ("/ksql", "/query"):
+        refused = client.post(path, json={"ksql": "SHOW TYPES;", "commandSequenceNumber": 1_000_000})
+        assert (refused.status_code, refused.json()["error_code"]) == (503, 50301)
+        assert "1000000" in refused.json()["message"]
+
+
 def test_numbers_that_json_has_not_are_text(client: httpx.Client, server: SqlServer) -> None:
     log = server._engine.log
     producer = log.producer()
@@ -264,6 +315,52 @@ def test_the_server_tells_about_itself(client: httpx.Client) -> None:
     assert "CTAS_T_0" in host["hostStoreLags"]["stateStoreLags"]
 
 
+def test_what_a_body_has_beside_its_text_goes_for_that_request(client: httpx.Client) -> None:
+    scan = {"ksql.query.pull.table.scan.enabled": False}
+    described = client.post("/ksql", json={"ksql": "DESCRIBE ${what};", "sessionVariables": {"what": "S"}}).json()
+    assert described[0]["sourceDescription"]["name"] == "S"
+    (shown,) = ksql(client, "SHOW PROPERTIES;", streamsProperties=scan)
+    assert {each["name"]: each["value"] for each in shown["properties"]}["ksql.query.pull.table.scan.enabled"] == "false"
+    assert shown["overwrittenProperties"] == list(scan)
+    asked = "SELECT n FROM ${what} EMIT CHANGES LIMIT 1;"
+    for path, text, properties in (("/query", "ksql", "streamsProperties"), ("/query-stream", "sql", "properties")):
+        refused = client.post(path, json={text: "SELECT * FROM t;", properties: scan})
+        assert (refused.status_code, refused.json()["error_code"]) == (400, 40001)
+        assert "table.scan" in refused.json()["message"]
+        answered = client.post(path, json={text: asked, "sessionVariables": {"what": "s"}})
+        assert answered.status_code == 200, answered.text
+        tokens = {properties: {"ksql.query.push.v2.continuation.tokens.enabled": True}}
+        told = client.post(path, json={text: "SELECT n FROM s EMIT CHANGES LIMIT 1;", **tokens}).text
+        token = re.findall(r'"continuationToken":"([^"]+)"', told)[0]
+        goes_on = {"requestProperties": {"request.ksql.query.push.continuation.token": token}}
+        rest = client.post(path, json={text: "SELECT n FROM s EMIT CHANGES LIMIT 1;", **goes_on}).text
+        assert '["b"]' in rest
+        assert '["a"]' not in rest
+        assert client.post(path, json={text: asked, properties: {"auto.offset.reset": ["latest"]}}).json()["error_code"] == 40000
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("/lag", {"lags": {"CTAS_T_0": 0}}),
+        ("/v1/metadata", "ksql-cluster"),
+        ("/v1/metadata/id", "ksql-cluster"),
+        ("/chc/live", {}),
+        ("/chc/ready", {}),
+        ("/status/stream/NOPE/create", "Command not found"),
+    ],
+)
+def test_other_endpoints_tell_what_they_are_for(client: httpx.Client, path: str, found: Any) -> None:
+    while (answer := client.get(path).json()) == {"lags": {"CTAS_T_0": None}}:  # not known before the first fetch
+        continue
+    assert answer == found if isinstance(found, dict) else found in json.dumps(answer)
+
+
+def test_what_other_servers_of_ksqldb_tell_is_taken(client: httpx.Client) -> None:
+    for path in ("/lag", "/heartbeat"):
+        assert client.post(path, json={"hostInfo": {"host": "h", "port": 1}, "timestamp": 1}).json() == {"isOk": True}
+
+
 def test_http_2_is_spoken_too(server: SqlServer) -> None:
     with httpx.Client(base_url=server.address, http1=False, http2=True, timeout=120) as client:
         answer = client.post("/query-stream", json={"sql": "SELECT n FROM s WHERE id = 1;"})
@@ -364,7 +461,7 @@ def test_a_connection_is_understood_however_its_first_bytes_come(server: SqlServ
             part = sock.recv(65536)
             assert part, found
             found += part
-    assert (b"HTTP/1.1 101" in found) is (sends == "an upgrade to HTTP/2")
+    assert found.startswith(b"HTTP/1.1 101 Switching Protocols\r\n") is (sends == "an upgrade to HTTP/2")
 
 
 def test_statements_that_differ_in_their_values_alone_are_answered_each_by_its_own(client: httpx.Client) -> None:

@@ -59,6 +59,22 @@ def test_a_store_is_what_its_changelog_says_last(
         state.close()
 
 
+def test_what_is_restored_has_the_times_that_the_group_knows(tmp_path: Path) -> None:
+    """Offsets and times were committed, the state was not: what had expired by then has expired in what is restored too."""
+    state = opened(tmp_path / "t", WINDOWED)
+    store = state.stores[WINDOWED.name]
+    keys: list[bytes | None] = [b"a" + (minute * 60_000).to_bytes(8, "big") for minute in range(30)]
+    values = store.codec.encode_all([Entry((1,), 0)] * len(keys))
+    store.stream_time_ms = 29 * 60_000
+    state.restore(store, Chunk.from_columns("changelog", keys, values, [0] * len(keys)), Checkpoint())
+    alive = list(store.range(b"", None))
+    assert len(alive) == 10
+    state.close()
+    again = opened(tmp_path / "t", WINDOWED)
+    assert list(again.stores[WINDOWED.name].range(b"", None)) == alive
+    again.close()
+
+
 def test_the_databases_of_an_application_share_one_memory(tmp_path: Path) -> None:
     memory = DiskMemory(1 << 20, tasks=6)
     states = [opened(tmp_path / str(task), NOTES, memory_bytes=1 << 20, memory=memory) for task in range(6)]
