@@ -172,6 +172,16 @@ def new_query_id(s: ast.CreateAs | ast.InsertQuery, catalog: Catalog) -> str:
     return query_id
 
 
+def id_beside(query_id: str) -> str:
+    """Return the id of the query that takes the place of another: the same however often it is tried.
+
+    >>> id_beside("CTAS_SUMS_7"), id_beside("CTAS_SUMS_7_R2")
+    ('CTAS_SUMS_7_R2', 'CTAS_SUMS_7_R3')
+    """
+    first, _, number = query_id.rpartition("_R")
+    return f"{first}_R{int(number) + 1}" if first and number.isdecimal() else f"{query_id}_R2"
+
+
 def alter_source(s: ast.AlterSource, context: Context) -> Catalog:
     """ALTER STREAM or TABLE ... ADD COLUMN."""
     kind = "table" if s.is_table else "stream"

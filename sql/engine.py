@@ -43,7 +43,7 @@ from .connectors import (
     find_connector,
     show_connectors,
 )
-from .definitions import apply_definition, check_is_free, check_topic_is_own, new_query_id
+from .definitions import apply_definition, check_is_free, check_topic_is_own, id_beside, new_query_id
 from .errors import StatementError
 from .executor import KnownSource
 from .first_read import wait_until_read
@@ -508,7 +508,10 @@ class SqlEngine:
     ) -> tuple[PreparedQuery, Plan]:
         """Check a query in full. `is_beside`: it replaces another under an id of its own, so that both can exist."""
         replaced = replaced_query(s, self.catalog)
-        query_id = replaced if replaced is not None and not is_beside else new_query_id(s, self.catalog)
+        if replaced is None:
+            query_id = new_query_id(s, self.catalog)
+        else:
+            query_id = id_beside(replaced) if is_beside else replaced
         if query_id in self.catalog.queries and (is_beside or replaced is None):
             raise StatementError(f"Query ID '{query_id}' already exists. Choose another.", s.span)
         planned = plan_persistent(s, context, query_id)

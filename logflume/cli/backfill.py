@@ -100,6 +100,10 @@ def backfill(
             abort_backfill(load_plan, address, keep=checkpoint)
             print("taken back: nothing of it is left")
             return
+        if job.is_done and not dry_run:
+            message = f"its history was handed over by a run that ended then; {job.start()}"
+            print(json.dumps({"message": message}) if as_json else message)
+            return
         planned = plan_backfill(load_plan, address, history=history, keep=checkpoint, replaces=replaces or job.replaces)
         if dry_run:
             show_estimate(planned, engine, settings, as_json)
@@ -118,12 +122,14 @@ class Job:
         start: starts the live query, and says so.
         replaces: the application of the query whose place it takes.
         stop_old: stops that one.
+        is_done: it has been switched, and only what follows is left.
     """
 
     load_plan: Callable[[], Plan]
     start: Callable[[], str]
     replaces: str | None = None
     stop_old: Callable[[], None] = lambda: None
+    is_done: bool = False
 
 
 @contextmanager
@@ -135,6 +141,7 @@ def opened(log: Any, file: Path | None, execute: str | None) -> Iterator[Job]:
         yield Job(AppFile(str(file.resolve())), lambda: f"hand-over done: logflume run {file} goes on at the cut")
         return
     from logflume.sql import SqlEngine
+    from logflume.streams.spark import is_replaced
 
     assert execute is not None
     with tempfile.TemporaryDirectory() as scratch, SqlEngine(log, Path(scratch), runs_queries=False) as engine:
@@ -143,6 +150,10 @@ def opened(log: Any, file: Path | None, execute: str | None) -> Iterator[Job]:
         if old is None:
             yield Job(prepared.compile, lambda: engine.start(prepared).text)
             return
+        replaced = engine.application_of(old)
+        if is_replaced(log, replaced, prepared.application):
+            yield Job(prepared.compile, lambda: engine.start(prepared).text, is_done=True)
+            return
         stopped: list[str] = []
 
         def stop_old() -> None:
@@ -150,7 +161,7 @@ def opened(log: Any, file: Path | None, execute: str | None) -> Iterator[Job]:
             list(engine.execute(f"PAUSE `{old}`;"))
 
         try:
-            yield Job(prepared.compile, lambda: engine.start(prepared).text, engine.application_of(old), stop_old)
+            yield Job(prepared.compile, lambda: engine.start(prepared).text, replaced, stop_old)
         except BaseException:
             for query_id in stopped:
                 list(engine.execute(f"RESUME `{query_id}`;"))

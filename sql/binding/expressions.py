@@ -230,7 +230,7 @@ class Binder:
                 for side, bound in ((e.left, left), (e.right, right))
             )
             raise StatementError(
-                f"{self._context()}Error processing expression: ({self._text(e)}). Arithmetic on types {types} are not "
+                f"{self._context()}Error processing expression: {self._text(e)}. Arithmetic on types {types} are not "
                 "supported. CAST(NULL AS ...) is a null of a type",
                 e.span,
             )

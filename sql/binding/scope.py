@@ -86,6 +86,8 @@ class Scope:
         is_long = self.is_joined and name.source is None
         columns = [c for c in self.columns if not c.is_pseudo and name.source in (None, c.source)]
         known = ", ".join(f"{c.source}.{name_text(c.name)}" if is_long else name_text(c.name) for c in columns)
+        if clause == "VALUES":
+            return f"Unsupported column reference in insert value: {shown}. Write a literal, or a function of literals."
         if not known:
             return f"{reason} There are no columns here: write a literal, or a function of literals."
         return f"{reason} The columns are {known}."

@@ -31,12 +31,14 @@ class Claim(msgspec.Struct, frozen=True):
         what: what it is claimed for, and what to do, in words.
         made: topics that did not exist when it was claimed.
         replaces: an application whose place this one shall take; "" none.
+        replaced_by: the application that has taken its place; "" none.
     """
 
     token: str
     what: str
     made: tuple[str, ...] = ()
     replaces: str = ""
+    replaced_by: str = ""
 
 
 class _Text(msgspec.Struct, omit_defaults=True):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .handover import BackfillReport
     from .local import LocalRunner
     from .ranges import OffsetRange, RangeLost
+    from .replacing import is_replaced
     from .runner import SparkRunner
     from .session import SparkSettings, SparkUnavailable, check_spark, cores_of, open_session, parse_conf
     from .source import LogflumeDataSource
@@ -41,6 +42,7 @@ _HOME = {
     "check_spark": "session",
     "cores_of": "session",
     "estimate_backfill": "estimates",
+    "is_replaced": "replacing",
     "keep_archiving": "archiving",
     "open_session": "session",
     "parse_conf": "session",
@@ -74,6 +76,7 @@ __all__ = [
     "check_spark",
     "cores_of",
     "estimate_backfill",
+    "is_replaced",
     "keep_archiving",
     "open_session",
     "parse_conf",

@@ -136,7 +136,8 @@ def replaced(
     offsets: Mapping[TopicPartition, OffsetAndMetadata], ours: Claim, new: str
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return the offsets of an application whose place another has taken: nobody goes on from them."""
-    gone = Claim(ours.token, f"replaced by {new!r}, which goes on where this one stopped: run that one")
+    what = f"replaced by {new!r}, which goes on where this one stopped: run that one"
+    gone = Claim(ours.token, what, replaced_by=new)
     return {tp: with_claim(at, gone) for tp, at in offsets.items()}
 
 

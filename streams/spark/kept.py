@@ -6,8 +6,7 @@ DIR/<stage>/*.parquet   the rows of a stage; with _SUCCESS beside them once it h
 
 DIR is seen by all executors: a directory that they share, or what pyarrow and Spark both know (s3a://..., hdfs://...). A stage is
 found again by its place, its shape and those of all stages before it; with other cores or settings it is computed again.
-What it was computed with is compared by what stores and topics mean, not by the text of functions: whoever has changed those
-takes another directory.
+What it was computed with is compared too: what stores and topics mean, the nodes, and the code of the user's functions.
 """
 
 from __future__ import annotations
@@ -21,9 +20,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from logflume.log import InvalidInput, TopicPartition
-from logflume.streams.seams import Plan
+from logflume.streams.operators import OperatorProgram
+from logflume.streams.seams import Plan, SubTopology
 
 from .archives import make_directory, open_root
+from .fingerprints import fingerprint
 from .ranges import OffsetRange
 
 if TYPE_CHECKING:
@@ -59,10 +60,16 @@ def meaning_of(plan: Plan) -> str:
     """Return a digest of the sub-topologies, their topics and what their stores hold."""
     told = [
         (sub.name, sorted(sub.program.sources.items()), sorted((n, out.topic) for n, out in sub.outputs.items()),
-         sorted(sub.contents.items()), [repr(spec) for spec in sub.program.stores])
+         sorted(sub.contents.items()), [repr(spec) for spec in sub.program.stores], fingerprint(*nodes_of(sub)))
         for sub in plan.subtopologies
     ]  # fmt: skip
     return _digest(told)
+
+
+def nodes_of(sub: SubTopology) -> list[object]:
+    """Return what a sub-topology computes, inputs first."""
+    program = sub.program
+    return [operator.node for operator in program.wiring.operators.values()] if isinstance(program, OperatorProgram) else []
 
 
 def _digest(told: object) -> str:

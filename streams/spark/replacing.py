@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable, Mapping
 
 from logflume.log import InvalidInput, Log, OffsetAndMetadata, TopicPartition
-from logflume.streams.runtime.positions import Claim, refuse_claimed
+from logflume.streams.runtime.positions import Claim, read_times, refuse_claimed
 from logflume.streams.seams import Plan
 
-from .claims import claim_stopped, replaced
+from .claims import claim_of, claim_stopped, replaced
 from .handover import Switch
 from .ranges import OffsetRange, read_range
 from .steps import Progress
@@ -27,7 +27,7 @@ _LOOK_EVERY_S = 0.1
 
 
 def check_replaceable(log: Log, new: str, old: str) -> None:
-    """Raise InvalidInput unless an application of that name has begun, and is another."""
+    """Raise InvalidInput unless an application of that name has begun and is another. What `new` had taken is given back."""
     if new == old:
         raise InvalidInput(
             f"both are called {old!r}: give the new one a name of its own, so that its state is beside the old one's"
@@ -36,7 +36,15 @@ def check_replaceable(log: Log, new: str, old: str) -> None:
     offsets = admin.group_offsets(old) if old in admin.list_groups() else {}
     if not offsets:
         raise InvalidInput(f"there is no application {old!r} that could be replaced: it has no committed offsets")
-    refuse_claimed(old, offsets)
+    taken, ours = read_times(offsets).claim, claim_of(log, new, is_stable=False)
+    if taken is None or ours is None or taken.token != ours.token:
+        refuse_claimed(old, offsets)
+
+
+def is_replaced(log: Log, old: str, new: str) -> bool:
+    """Return whether an application has taken the place of another: then only what follows the switch may be left to be done."""
+    held = claim_of(log, old)
+    return held is not None and held.replaced_by == new
 
 
 def take_place(

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +94,62 @@ def test_the_old_query_goes_on_if_it_is_not_replaced_after_all(engine: SqlEngine
     run(engine, f"RESUME `{before}`;")
     insert(engine, 9, 12)
     until(lambda: rows(engine) == expected(1, 12))
+
+
+KILLED = """
+import os, signal, sys
+from logflume.cli import main
+from logflume.sql import SqlEngine
+from logflume.streams.spark import handover
+
+def kill(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+at = sys.argv.pop(1)
+if at == "before the command":
+    SqlEngine.start = kill
+else:
+    handover.Switch.__init__ = kill
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("at", "says"), [("before the command", "handed over by a run that ended then"), ("before the switch", "installed")]
+)
+def test_a_command_killed_around_the_switch_is_given_again(engine: SqlEngine, log: Log, at: str, says: str) -> None:
+    (before,) = engine.catalog.queries
+    command = ["backfill", "-e", REPLACED, "--engine", "local", "--data", log.where]
+    with following(engine):
+        killed = subprocess.run([sys.executable, "-c", KILLED, at, *command], capture_output=True, text=True, timeout=240)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        assert list(engine.catalog.queries) == [before]
+        done = subprocess.run([sys.executable, "-m", "logflume", *command], capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stderr
+        assert says in done.stdout
+    until(lambda: rows(engine) == expected(2, 9, times=10))
+    insert(engine, 9, 12)
+    until(lambda: rows(engine) == expected(2, 12, times=10))
+    assert before not in engine.catalog.queries
+
+
+@contextmanager
+def following(engine: SqlEngine) -> Iterator[None]:
+    """Read the commands of others for an engine, as a server does."""
+    ends = threading.Event()
+
+    def follow() -> None:
+        while not ends.wait(0.05):
+            engine.catch_up()
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ends.set()
+        thread.join()
 
 
 def test_readers_must_be_able_to_follow(engine: SqlEngine) -> None:

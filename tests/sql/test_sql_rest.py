@@ -374,6 +374,43 @@ def test_pages_of_other_sites_and_other_names_are_refused(client: httpx.Client) 
     assert client.get("/info", headers={"Origin": str(client.base_url).rstrip("/")}).status_code == 200
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},  # of a frame in a sandbox, or a file
+        {"Origin": "http://127.0.0.1:1"},  # another server of this machine
+        {"Host": "evil.example:8088", "Origin": "http://evil.example:8088"},  # its name leads to this machine meanwhile
+    ],
+)
+def test_a_page_of_another_site_can_neither_change_nor_follow_anything(
+    client: httpx.Client, server: SqlServer, headers: dict[str, str]
+) -> None:
+    plain = {"Content-Type": "text/plain", **headers}  # which a browser sends without asking first
+    for path, body in (
+        ("/ksql", '{"ksql": "DROP TABLE IF EXISTS t;"}'),
+        ("/inserts-stream", '{"target": "s"}\n{"id": 77}\n'),
+        ("/query-stream", '{"sql": "SELECT * FROM s EMIT CHANGES;"}'),
+        ("/console/picture", '{"ksql": "EXPLAIN CTAS_T_0;"}'),
+    ):
+        answer = client.post(path, content=body, headers=plain)
+        assert (answer.status_code, answer.json()["error_code"]) == (403, 40300), path
+    assert "T" in server._engine.catalog.sources
+    assert not server._app._queries._running
+    host = headers.get("Host", f"{server.host}:{server.port}")
+    asked = "GET /ws/query?request=%7B%22ksql%22%3A%22SELECT%20*%20FROM%20s%3B%22%7D HTTP/1.1"
+    upgrade = (
+        "Connection: Upgrade",
+        "Upgrade: websocket",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+    )
+    lines = [asked, f"Host: {host}", f"Origin: {headers['Origin']}", *upgrade]
+    with socket.create_connection((server.host, server.port), timeout=120) as sock:
+        sock.sendall("\r\n".join([*lines, "", ""]).encode())
+        assert sock.recv(65536).startswith(b"HTTP/1.1 403 ")
+
+
 def test_only_this_machine_is_served_without_users(server: SqlServer) -> None:
     with pytest.raises(InvalidInput, match="loopback"):
         SqlServer(server._engine, host="0.0.0.0")

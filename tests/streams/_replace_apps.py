@@ -41,10 +41,10 @@ def sell(log: Log, first: int, stop: int) -> None:
     send_json(log, "sales", ((shops[i % 5], {"n": i % 5 * -1 + 10 if i % 5 < 4 else 1}, 1000 + i) for i in range(first, stop)))
 
 
-def table(log: Log) -> dict[bytes | None, object]:
-    """Return the rows of the result topic as a reader holds them."""
+def table(log: Log, *, topic: str = "result") -> dict[bytes | None, object]:
+    """Return the rows of a topic as a reader holds them."""
     rows: dict[bytes | None, object] = {}
-    for record in read(log, "result"):
+    for record in read(log, topic):
         if record.value is None:
             rows.pop(record.key, None)
         else:

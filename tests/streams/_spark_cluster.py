@@ -11,7 +11,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-WAIT_S = 180
+WAIT_S = 400
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For processes that live for seconds: the quick compiler is enough."""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +17,10 @@ from logflume.streams.spark.executors import files_of, pack, zipped
 from logflume.streams.spark.probe import Probe
 from logflume.streams.spark.session import check_master, java_version
 
-from ..end_to_end._command import free_port, run
-from ..end_to_end._delays import DELAYS, load, wait_for
+from ..end_to_end._command import LOGFLUME, free_port, run
+from ..end_to_end._delays import DELAYS, flight, load, send, wait_for
 from ..log._server_process import ServerProcess
+from ._replace_apps import table
 from ._spark_cluster import QUICK_JAVA, WAIT_S, Cluster, python_without_the_package
 
 NEEDS_JAVA = pytest.mark.skipif(
@@ -50,14 +53,100 @@ def application(tmp_path: Path) -> Path:
     return file
 
 
-def backfilled(cluster: Cluster, application: Path, address: str, *more: str, python: str, code: int = 0) -> tuple[str, str]:
+KILLED_APPLICATION = """
+import logflume as lf
+import msgspec
+from logflume import col
+
+import kills
+
+
+class Flight(msgspec.Struct):
+    carrier: str
+    dep_delay: float
+
+
+app = lf.App("killed")
+by_carrier = app.stream("flights", Flight).filter(kills.while_reading).select_key(col.carrier).repartition("by-carrier")
+counted = by_carrier.filter(kills.while_counting).group_by_key()
+counted.aggregate(flights=lf.count(), delay=lf.sum(col.dep_delay)).to("counted")
+
+if __name__ == "__main__":
+    app.run()
+"""
+KILLS = """
+import os
+import signal
+
+FOLDER = {folder!r}
+IS_EXECUTOR = "SPARK_LOCAL_DIRS" in os.environ
+
+if not IS_EXECUTOR:
+    with open(FOLDER + "/pid-of-driver", "w") as file:
+        file.write(str(os.getpid()))
+
+def parent(pid):
+    with open("/proc/" + str(pid) + "/stat") as about:
+        return int(about.read().rpartition(")")[2].split()[1])
+
+def pid_of(which):
+    if which.startswith("executor"):
+        return parent(os.getppid())  # a worker's parent is a daemon of the executor
+    with open(FOLDER + "/pid-of-" + which) as file:
+        return int(file.read())
+
+def kill_once(*each):
+    for which in each:
+        try:
+            os.close(os.open(FOLDER + "/killed-" + which, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            continue
+        os.kill(pid_of(which), signal.SIGKILL)
+
+def while_reading(flight):
+    if IS_EXECUTOR:
+        kill_once("executor-1", "executor-2", "broker")
+    return True
+
+def while_counting(flight):
+    if IS_EXECUTOR:
+        kill_once("driver")
+    return True
+"""
+"""A module of the application that kills from inside of an executor's task, each once."""
+
+
+def command_of(cluster: Cluster, application: Path, address: str, python: str) -> list[str]:
+    """Return the arguments of a backfill on the cluster."""
     settings = application.with_name("spark.properties")
     lines = [f"spark.pyspark.python {python}", "spark.driver.host 127.0.0.1", "spark.executor.memory 512m"]
     lines += [f"spark.{where}.extraJavaOptions {QUICK_JAVA}" for where in ("driver", "executor")]
     settings.write_text("\n".join(lines))
-    options = ("--master", cluster.url, "--properties-file", str(settings), "--conf", "spark.cores.max=2", *more)
-    done = run("backfill", str(application), *options, "--json", "--bootstrap", address, code=code, timeout_s=WAIT_S)
+    options = ["--master", cluster.url, "--properties-file", str(settings), "--conf", "spark.cores.max=2"]
+    return ["backfill", str(application), *options, "--json", "--bootstrap", address]
+
+
+def backfilled(cluster: Cluster, application: Path, address: str, *more: str, python: str, code: int = 0) -> tuple[str, str]:
+    done = run(*command_of(cluster, application, address, python), *more, code=code, timeout_s=WAIT_S)
     return done.stdout, done.stderr
+
+
+def backfilled_beside(server: ServerProcess, command: list[str]) -> tuple[int, str]:
+    """Run a backfill, and the broker again whenever it was killed; return the exit code, and what was said."""
+    process = subprocess.Popen([*LOGFLUME, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        deadline = time.monotonic() + WAIT_S
+        while process.poll() is None:
+            assert time.monotonic() < deadline
+            assert server.process is not None
+            if server.process.poll() is not None:
+                server.kill()
+                server.start()
+            time.sleep(0.05)
+        return process.returncode, process.communicate()[0]
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.spark
@@ -78,6 +167,39 @@ def test_package_and_application_travel_to_a_cluster_that_reads_an_archive(
     wait_for(server.address, {"United": 15, "Delta": 15})
     assert list(cluster.folder.glob("work-*/app-*/*/logflume-package/logflume/__init__.py"))
     assert not list(cluster.folder.glob("worker-*/**/logflume-*"))  # scratch directories are gone
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@NEEDS_JAVA
+def test_executors_the_broker_and_the_driver_are_killed_and_nothing_is_lost_or_doubled(
+    cluster: Cluster, server: ServerProcess, tmp_path: Path
+) -> None:
+    load(server.address)
+    assert server.process is not None
+    (tmp_path / "pid-of-broker").write_text(str(server.process.pid))
+    (tmp_path / "kills.py").write_text(KILLS.format(folder=str(tmp_path)))
+    (tmp_path / "killed.py").write_text(KILLED_APPLICATION)
+    command = command_of(cluster, tmp_path / "killed.py", server.address, cluster.python)
+    command += ["--checkpoint", str(tmp_path / "kept")]
+    code, said = backfilled_beside(server, command)
+    assert code == -signal.SIGKILL, said
+    killed = sorted(path.name.removeprefix("killed-") for path in tmp_path.glob("killed-*"))
+    assert killed == ["broker", "driver", "executor-1", "executor-2"]
+    with connect(server.address) as log:
+        assert table(log, topic="counted") == {}
+    send(server.address, "flights", [flight(n) for n in range(60, 64)])  # after the cut
+    code, said = backfilled_beside(server, command)
+    assert code == 0, said
+    expected: dict[str, list[float]] = {}
+    for carrier, value in map(flight, range(60)):
+        expected.setdefault(carrier, []).append(float(str(value["dep_delay"])))
+    report = json.loads(said.splitlines()[-1])
+    assert [stage["way"].endswith(", kept") for stage in report["stages"]] == [True, False]
+    with connect(server.address) as log:
+        assert table(log, topic="counted") == {
+            key.encode(): {"flights": len(delays), "delay": sum(delays)} for key, delays in expected.items()
+        }
 
 
 @pytest.mark.spark

@@ -127,6 +127,7 @@ def test_a_driver_killed_while_the_old_one_is_stopped_is_followed_by_another(log
     with pytest.raises(InvalidInput, match="application 'old' is being replaced by 'new'"):
         Running(log, maker("old"), tmp_path / "old")
     assert b"e" in table(log)
+    assert plan_backfill(maker("new", "table", 5), log.where, replaces="old").replaces == "old", "the next run takes it over"
     sell(log, 40, 50)
     abort_backfill(maker("new", "table", 5), log.where)
     old = Running(log, maker("old"), tmp_path / "old")
