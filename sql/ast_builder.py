@@ -9,7 +9,7 @@ from typing import Any
 
 from lark import Token, Transformer, v_args
 
-from logflume.streams.functions import UNITS_MS
+from logflume.streams.java_time import UNITS_MS
 
 from . import ast
 from .ast import Span

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,14 +10,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from logflume.log import LogflumeError, ProgressLine, connect_as_owner
+from logflume.log import LogflumeError, ProgressLine
 
 from .connectors import ConnectorsOf
-from .engine import DEFAULT_SERVICE, SqlEngine
 from .executor import Executor
 from .paging import paged
-from .places import Role, default_state_dir
-from .pull_service import PullService
 from .render import (
     TABLE_ROWS_MAX,
     RowLines,
@@ -35,9 +31,7 @@ from .results import PushQuery, PushRow, Result, Rows
 from .script_files import all_statements, read_script
 from .scripts import StatementText
 from .session import Session
-from .workers import has_worker
 
-GIVE_WAY_EVERY_S = 0.5
 _FIRST_ROWS = 50
 _FIRST_WAIT_S = 0.3
 
@@ -48,6 +42,8 @@ def open_executor(
 ) -> Iterator[Executor]:
     """Open an engine on a log, or where a URL is given a session with that SQL server; close it at the end."""
     if not where.startswith(("http://", "https://")):
+        from .opening import open_engine  # what only uses a server has no engine, and perhaps not what that needs
+
         with open_engine(where, state_dir=state_dir, connectors=connectors) as engine:
             yield engine
         return
@@ -66,42 +62,6 @@ def shown_address(where: str) -> str:
     """
     scheme, separator, rest = where.partition("://")
     return f"{scheme}{separator}{rest.rpartition('@')[2]}" if separator else where
-
-
-@contextmanager
-def open_engine(where: str, *, state_dir: Path | None = None, connectors: ConnectorsOf | None = None) -> Iterator[SqlEngine]:
-    """Open the log and an engine on it; close both at the end.
-
-    While no worker runs the service's queries they run here, and other processes are answered for them; a worker that comes gets
-    them.
-    """
-    with connect_as_owner(where) as log:
-        runs_queries = not has_worker(log, DEFAULT_SERVICE)
-        folder = state_dir or default_state_dir(where)
-        with SqlEngine(log, folder, runs_queries=runs_queries, connectors=connectors) as engine:
-            if not runs_queries:
-                yield engine
-                return
-            with PullService(engine, log, role=Role.GUEST), _giving_way(engine):
-                yield engine
-
-
-@contextmanager
-def _giving_way(engine: SqlEngine) -> Iterator[None]:
-    """Look for a worker again and again, until one has come or the block ends."""
-    is_over = threading.Event()
-
-    def look() -> None:
-        while not is_over.wait(GIVE_WAY_EVERY_S) and not engine.give_way():
-            pass
-
-    thread = threading.Thread(target=look, name="give-way", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join(10)
 
 
 class Runner:

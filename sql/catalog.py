@@ -14,7 +14,7 @@ from logflume.streams.calendars import CalendarUnit
 from logflume.streams.graph import CalendarWindow, SessionWindow, TimeWindow
 
 from .ast import NOWHERE, Span
-from .errors import StatementError
+from .errors import UnknownSource
 from .format import name_text
 
 
@@ -127,7 +127,7 @@ class Catalog:
         """
         found = self.sources.get(name)
         if found is None:
-            raise StatementError(f"{name} does not exist.{self.hint(name)}", span)
+            raise UnknownSource(name, f"{name} does not exist.{self.hint(name)}", span)
         return found
 
     def hint(self, name: str) -> str:

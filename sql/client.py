@@ -10,16 +10,13 @@ import contextlib
 import itertools
 import json
 import queue
-import ssl
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import httpx
-
-from logflume.log import LogflumeError, TransportError
+from logflume.log import LogflumeError
 from logflume.log.registry import credentials_of
 from logflume.log.schemas import Column, DataType, from_json
 
@@ -28,15 +25,14 @@ from .entity_results import results_of
 from .errors import QueryFailed, SqlError
 from .executor import KnownSource
 from .parser import parse_statement
-from .push import BUFFERED_ROWS_MAX, watch_function
-from .results import PushQuery, PushRow, Result, Rows, inserted
+from .results import BUFFERED_ROWS_MAX, PushQuery, PushRow, Result, Rows, inserted, watch_function
 from .script_files import all_statements
 from .scripts import StatementText
 from .session import Session, session_statement
+from .transport import TIMEOUT_S, Answer, Transport
 from .types import resolve_type
 
 AUTH_VARIABLE = "LOGFLUME_SQL_AUTH"
-CONNECT_TIMEOUT_S, TIMEOUT_S = 5.0, 120.0
 INSERT_ROWS_MAX = 5_000
 """Of one request; more go as several."""
 _STOP_TIMEOUT_S = 10.0
@@ -79,10 +75,7 @@ class SqlClient:
 
     def __init__(self, address: str, *, ca: Path | None = None) -> None:
         self.address = (address if "://" in address else f"http://{address}").rstrip("/")
-        auth = credentials_of(self.address, variable=AUTH_VARIABLE)
-        verify = ssl.create_default_context(cafile=ca)
-        timeout = httpx.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
-        self._http = httpx.Client(base_url=self.address, auth=auth, verify=verify, timeout=timeout)
+        self._http = Transport(self.address, authorization=credentials_of(self.address, variable=AUTH_VARIABLE), ca=ca)
         self._session = Session()
 
     def __enter__(self) -> SqlClient:
@@ -118,7 +111,9 @@ class SqlClient:
             return [session_statement(statement, user)]
         if isinstance(statement, ast.QueryStatement | ast.Print):
             return [self._query(statement, text, settings, user)]
-        asked = {"ksql": text, "streamsProperties": settings, "sessionVariables": user.variables}
+        asked: dict[str, Any] = {"ksql": text, "streamsProperties": settings, "sessionVariables": user.variables}
+        if user.on_read is not None:
+            asked["waitsUntilRead"] = True
         found: list[Result] = [result for entity in self.request("POST", "/ksql", asked) for result in results_of(entity)]
         if isinstance(statement, ast.InsertValues):  # of which a server says nothing
             found.append(inserted(len(statement.rows)))
@@ -145,8 +140,8 @@ class SqlClient:
 
     def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Return the answer of an endpoint as data. Raises ServerRefused, TransportError."""
-        answer = self._sent(self._http.build_request(method, path, json=body))
-        return answer.json() if answer.content else None
+        content = self._sent(method, path, body).read()
+        return json.loads(content) if content else None
 
     def check_reachable(self) -> None:
         """Return if the server answers. Raises ServerRefused, TransportError."""
@@ -170,10 +165,8 @@ class SqlClient:
     def _query(self, statement: ast.QueryStatement | ast.Print, text: str, settings: dict[str, str], user: Session) -> Result:
         asked = {"sql": text, "properties": settings, "sessionVariables": user.variables}
         is_push = isinstance(statement, ast.Print) or statement.query.emit is not None
-        timeout = httpx.Timeout(None if is_push else TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
-        request = self._http.build_request("POST", "/query-stream", json=asked, headers={"Accept": _MEDIA_TYPE}, timeout=timeout)
-        answer = self._sent(request, stream=True)
-        lines = answer.iter_lines()
+        answer = self._sent("POST", "/query-stream", asked, accept=_MEDIA_TYPE, timeout_s=None if is_push else TIMEOUT_S)
+        lines = answer.lines()
         try:
             head = json.loads(next(lines))
             columns = tuple(Column(n, _type(t)) for n, t in zip(head["columnNames"], head["columnTypes"], strict=True))
@@ -184,15 +177,12 @@ class SqlClient:
             rows = tuple(_row(json.loads(line, parse_float=Decimal), columns) for line in itertools.islice(lines, wanted))
             answer.close()
             return Rows("SELECT", columns, rows).first(user.rows_max)
-        except httpx.HTTPError as error:
-            answer.close()
-            raise self._unreachable(error) from error
         except BaseException:
             answer.close()
             raise
 
     def _followed(
-        self, query_id: str, columns: tuple[Column, ...], answer: httpx.Response, lines: Iterator[str], limit: int | None
+        self, query_id: str, columns: tuple[Column, ...], answer: Answer, lines: Iterator[bytes], limit: int | None
     ) -> PushQuery:
         """Return a push query whose rows a thread takes from an answer."""
         rows: queue.Queue[PushRow] = queue.Queue(BUFFERED_ROWS_MAX)
@@ -204,7 +194,7 @@ class SqlClient:
                 for line in lines:
                     put(None, _row(json.loads(line, parse_float=Decimal), columns), 0)
                 failed.append(QueryFailed("the server ended it"))
-            except (httpx.HTTPError, LogflumeError, ValueError) as error:
+            except (LogflumeError, ValueError) as error:
                 failed.append(error)
             finally:
                 answer.close()
@@ -221,27 +211,24 @@ class SqlClient:
         return PushQuery(query_id, columns, rows, limit=limit, check=lambda: failed[0] if failed else None, stop=stop)
 
     def _lines(self, path: str, content: str) -> Iterator[dict[str, Any]]:
-        answer = self._sent(self._http.build_request("POST", path, content=content.encode()))
-        for line in answer.text.splitlines():
+        for line in self._sent("POST", path, content).read().splitlines():
             yield json.loads(line)
 
-    def _sent(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:
-        try:
-            answer = self._http.send(request, stream=stream)
-            if not answer.is_success:
-                answer.read()
-        except httpx.HTTPError as error:
-            raise self._unreachable(error) from error
+    def _sent(
+        self, method: str, path: str, body: Any = None, *, accept: str = "application/json", timeout_s: float | None = TIMEOUT_S
+    ) -> Answer:
+        """Send a body, text as it is, else as JSON; return the answer as it begins. Raises ServerRefused, TransportError."""
+        content = None if body is None else (body if isinstance(body, str) else json.dumps(body)).encode()
+        headers = {"Accept": accept, "Content-Type": "application/json"}
+        answer = self._http.send(method, path, content, headers=headers, timeout_s=timeout_s)
         if answer.is_success:
             return answer
+        told = answer.read()
         try:
-            told = answer.json()
-            raise ServerRefused(int(told["error_code"]), str(told["message"]))
+            refusal = json.loads(told)
+            raise ServerRefused(int(refusal["error_code"]), str(refusal["message"]))
         except (ValueError, KeyError, TypeError):
-            raise ServerRefused(answer.status_code * 100, answer.text[:500] or answer.reason_phrase) from None
-
-    def _unreachable(self, error: httpx.HTTPError) -> TransportError:
-        return TransportError(f"no SQL server answers at {self.address}: {error or type(error).__name__}; is it running?")
+            raise ServerRefused(answer.status * 100, told.decode(errors="replace")[:500] or answer.reason) from None
 
 
 def _type(text: str) -> DataType:

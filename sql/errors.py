@@ -70,6 +70,14 @@ class StatementError(SqlError):
         return f"{line}\n{' ' * (self.span.start - start)}{'^' * width}"
 
 
+class UnknownSource(StatementError):
+    """There is no stream or table `name`."""
+
+    def __init__(self, name: str, reason: str, span: Span = NOWHERE) -> None:
+        super().__init__(reason, span)
+        self.name = name
+
+
 class SyntaxFault(StatementError):
     """The text is not a statement of the dialect."""
 

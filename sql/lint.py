@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from itertools import chain
 
 from logflume.log import InvalidInput
@@ -21,7 +20,7 @@ from .applying import plan_persistent, replaced_query
 from .binding.context import REGISTRY_URL, Context
 from .catalog import Catalog, SourceInfo
 from .definitions import apply_definition, check_is_free, new_query_id
-from .errors import StatementError
+from .findings import Finding, Severity, at, refusal, undefined, used_variables
 from .inference import inferred
 from .inserts import values_records
 from .once import is_computed, plan_once
@@ -33,30 +32,6 @@ from .pull import bind_pull
 from .row_records import RecordMakers
 from .scripts import StatementText, split_script
 from .tree import names_in, source_names, walk
-
-_USED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-
-
-class Severity(StrEnum):
-    """How bad it is: `error`: it cannot run; `warning`: it runs, and seldom does what was meant; `note`: it was not looked at."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    NOTE = "note"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing, at a place of the script (from 1). `code`: what warnings are told apart by."""
-
-    line: int
-    column: int
-    severity: Severity
-    code: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.line}:{self.column}: {self.severity}: {self.message} [{self.code}]"
 
 
 @dataclass(slots=True)
@@ -102,12 +77,9 @@ def lint_script(
 
 
 def _look_at(script: _Script, source: StatementText) -> Iterator[Finding]:
-    names = {name.upper() for name in _USED.findall(source.text)}
-    script.used |= names
-    missing = names - {name.upper() for name in script.variables}
-    if missing:
-        shown = ", ".join(f"${{{name}}}" for name in sorted(missing))
-        yield _at(source, ast.NOWHERE, Severity.NOTE, "not-checked", f"{shown} is not defined in this script")
+    script.used |= used_variables(source)
+    if missing := undefined(source, script.variables):
+        yield missing
         return
     try:
         statement = parse_statement(source, variables=script.variables)
@@ -118,15 +90,11 @@ def _look_at(script: _Script, source: StatementText) -> Iterator[Finding]:
         if not script.has_registry and _needs_registry(statement, script):
             script.unknown |= set(_made(statement))
             message = "its columns are in a schema registry, which was not given"
-            yield _at(source, ast.NOWHERE, Severity.NOTE, "not-checked", message)
+            yield at(source, ast.NOWHERE, Severity.NOTE, "not-checked", message)
             return
         _apply(script, statement, source)
     except InvalidInput as error:
-        if isinstance(error, StatementError):
-            error.locate(source.text, first_line=source.line, first_column=source.column)
-            yield Finding(error.line, error.column, Severity.ERROR, error.code, error.reason)
-        else:
-            yield _at(source, ast.NOWHERE, Severity.ERROR, error.code, str(error))
+        yield refusal(error, source)
         script.unknown |= _made_by_text(source)
 
 
@@ -304,9 +272,4 @@ def _expressions(statement: ast.Statement) -> Iterator[ast.Expression]:
 
 
 def _warning(source: StatementText, span: ast.Span, code: str, message: str) -> Finding:
-    return _at(source, span, Severity.WARNING, code, message)
-
-
-def _at(source: StatementText, span: ast.Span, severity: Severity, code: str, message: str) -> Finding:
-    place = StatementError(message, span).locate(source.text, first_line=source.line, first_column=source.column)
-    return Finding(place.line, place.column, severity, code, message)
+    return at(source, span, Severity.WARNING, code, message)

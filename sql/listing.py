@@ -73,8 +73,7 @@ def _queries(context: Context, status: Mapping[str, EngineStatus]) -> Rows:
         found = status.get(query.id)
         state = "PAUSED" if query.is_paused else "NOT HERE" if found is None else str(found.state).upper()
         shown = (found.records_in, found.records_out, sum(found.dropped.values()), found.lag_records) if found else (None,) * 4
-        reasons = {} if found is None else found.dropped
-        why = ", ".join(f"{reason} {count:,}" for reason, count in sorted(reasons.items()) if count)
+        why = "; ".join(map(str, found.left_out)) if found else ""
         rows.append((query.id, state, query.sink, *shown, query.statement, why, found.error or "" if found else ""))
     columns = (
         *_columns("QUERY", "STATE", "SINK"),

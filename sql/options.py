@@ -25,8 +25,8 @@ from logflume.log.schemas import (
 )
 from logflume.streams import calendar
 from logflume.streams.calendars import CalendarUnit
-from logflume.streams.functions import UNITS_MS
 from logflume.streams.graph import CalendarWindow
+from logflume.streams.java_time import UNITS_MS
 
 from . import ast
 from .ast import NOWHERE, Span

@@ -23,8 +23,9 @@ from logflume.log.schemas import (
     register_schema,
 )
 from logflume.streams import expr as x
-from logflume.streams.functions import can_cast_implicitly, pattern_parts
+from logflume.streams.functions import can_cast_implicitly
 from logflume.streams.graph import Topology
+from logflume.streams.java_time import pattern_parts
 
 from . import ast
 from . import plan as p

@@ -14,8 +14,7 @@ from logflume.log.schemas import BIGINT, INTEGER, STRING, Column, SchemaReader
 
 from . import ast
 from .errors import StatementError
-from .push import BUFFERED_ROWS_MAX, watch_function
-from .results import PushQuery, PushRow
+from .results import BUFFERED_ROWS_MAX, PushQuery, PushRow, watch_function
 
 COLUMNS = (
     Column("ROWTIME", BIGINT),

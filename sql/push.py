@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from logflume.log import TopicPartition
 from logflume.log.interfaces import Log, OffsetAndMetadata
@@ -18,37 +17,11 @@ from logflume.streams.seams import Plan
 
 from . import plan as p
 from .reach import is_reachable
-from .results import PushQuery, PushRow
+from .results import BUFFERED_ROWS_MAX, PushQuery, PushRow, watch_function
 from .resuming import Places, Tokens, places_of, with_places
 from .running import GONE_TIMEOUT_S, STOP_TIMEOUT_S, compile_topology
 from .shared_readers import Follower, SharedReaders
 from .topology import build_topology
-
-# Rows that wait for a reader; beyond it the query waits.
-BUFFERED_ROWS_MAX = 10_000
-_PUT_WAIT_S = 0.5
-
-
-def watch_function(
-    rows: queue.Queue[PushRow], is_over: Callable[[], bool], *, has_removals: bool = False
-) -> Callable[[Any, Any, int], None]:
-    """Return what the topology calls for each row: it queues the row, and waits while the reader is slow.
-
-    A record without a value is the removal of a row in a table's changes, and no row of a stream.
-    """
-
-    def watch(key: Any, value: Any, timestamp_ms: int) -> None:
-        if value is None and not has_removals:
-            return
-        row = PushRow((), timestamp_ms, True) if value is None else PushRow(tuple(value), timestamp_ms)
-        while not is_over():
-            try:
-                rows.put(row, timeout=_PUT_WAIT_S)
-            except queue.Full:
-                continue
-            return
-
-    return watch
 
 
 def start_push(

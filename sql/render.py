@@ -19,7 +19,7 @@ from rich.text import Text
 
 from logflume.log import LogflumeError
 from logflume.log.schemas import STRING, Column, DataType, Kind
-from logflume.streams.functions import to_text
+from logflume.streams.texts import to_text
 
 from .errors import StatementError
 from .results import Message, PushRow, Rows

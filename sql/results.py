@@ -12,6 +12,9 @@ from logflume.log.schemas import Column
 from .errors import QueryFailed
 
 _WAIT_S = 0.2
+# Rows that wait for a reader; beyond it the query waits.
+BUFFERED_ROWS_MAX = 10_000
+_PUT_WAIT_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,28 @@ class PushRow:
     values: tuple[Any, ...]
     timestamp_ms: int
     is_tombstone: bool = False
+
+
+def watch_function(
+    rows: queue.Queue[PushRow], is_over: Callable[[], bool], *, has_removals: bool = False
+) -> Callable[[Any, Any, int], None]:
+    """Return what the topology calls for each row: it queues the row, and waits while the reader is slow.
+
+    A record without a value is the removal of a row in a table's changes, and no row of a stream.
+    """
+
+    def watch(key: Any, value: Any, timestamp_ms: int) -> None:
+        if value is None and not has_removals:
+            return
+        row = PushRow((), timestamp_ms, True) if value is None else PushRow(tuple(value), timestamp_ms)
+        while not is_over():
+            try:
+                rows.put(row, timeout=_PUT_WAIT_S)
+            except queue.Full:
+                continue
+            return
+
+    return watch
 
 
 class Places(Protocol):

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from prompt_toolkit import PromptSession
-from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.history import FileHistory, History, InMemoryHistory
-from prompt_toolkit.input import Input
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-from prompt_toolkit.output import Output
 from rich.console import Console
 from rich.text import Text
 
 from logflume.log import LogflumeError, near_matches
 
 from .batch import Runner, open_executor, shown_address
-from .completion import SqlCompleter
 from .connectors import ConnectorsOf
 from .executor import Executor
+from .plain_input import Reader, plain_reader
 from .render import error_text
-from .scripts import is_complete
+
+if TYPE_CHECKING:
+    from prompt_toolkit.input import Input
+    from prompt_toolkit.output import Output
 
 HELP = """\
 A statement ends with ';'. Some to begin with:
@@ -38,7 +37,6 @@ A statement ends with ';'. Some to begin with:
   RUN SCRIPT 'file.sql';     run a file
 """
 _COMMANDS = ("\\help", "\\?", "\\q", "\\quit", "\\json", "\\box")
-_PROMPT, _PROMPT_MORE = "logflume> ", "     ...> "
 
 
 def run_shell(
@@ -60,23 +58,19 @@ def run_shell(
     """
     out = console or Console()
     with open_executor(where, state_dir=state_dir, ca=ca, connectors=connectors) as executor:
-        Shell(executor, out, where, is_json=is_json).run(_history(history_path), prompt_input, prompt_output)
+        if find_spec("prompt_toolkit") is None:
+            read = plain_reader()
+        else:
+            from .prompt import prompt_reader
+
+            read = prompt_reader(executor, history_path or default_history(), prompt_input, prompt_output)
+        Shell(executor, out, where, is_json=is_json).run(read)
     return 0
 
 
 def default_history() -> Path:
     """Return the history file: ~/.local/state/logflume/sql-history."""
     return Path.home() / ".local" / "state" / "logflume" / "sql-history"
-
-
-def _history(path: Path | None) -> History:
-    wanted = path or default_history()
-    try:
-        wanted.parent.mkdir(parents=True, exist_ok=True)
-        wanted.touch(mode=0o600, exist_ok=True)
-    except OSError:
-        return InMemoryHistory()
-    return FileHistory(wanted)
 
 
 class Shell:
@@ -86,22 +80,12 @@ class Shell:
         self._executor, self._console, self._where = executor, console, where
         self._runner = Runner(executor, console, is_json=is_json)
 
-    def run(self, history: History, prompt_input: Input | None, prompt_output: Output | None) -> None:
+    def run(self, read: Reader) -> None:
         """Read statements and execute them until the end of input or \\q."""
-        session: PromptSession[str] = PromptSession(
-            history=history,
-            completer=SqlCompleter(self._executor),
-            key_bindings=_bindings(),
-            multiline=True,
-            prompt_continuation=lambda width, line, wrapped: _PROMPT_MORE,
-            complete_while_typing=False,
-            input=prompt_input,
-            output=prompt_output,
-        )
         self._banner()
         while True:
             try:
-                text = session.prompt(_PROMPT).strip()
+                text = read().strip()
             except KeyboardInterrupt:
                 continue
             except EOFError:
@@ -145,25 +129,3 @@ class Shell:
                 hint = f"; did you mean {near[0]}?" if near else "; \\help lists what there is"
                 self._console.print(Text(f"unknown command {unknown}{hint}", style="red"))
         return True
-
-
-def is_accepted(text: str) -> bool:
-    """Tell whether Enter ends the input: a closed statement, a command, or nothing at all."""
-    stripped = text.strip()
-    if not stripped or stripped.startswith("\\") or stripped.lower() in ("exit", "quit", "help"):
-        return True
-    return is_complete(text)
-
-
-def _bindings() -> KeyBindings:
-    bindings = KeyBindings()
-
-    @bindings.add("enter")
-    def _(event: KeyPressEvent) -> None:
-        buffer: Buffer = event.current_buffer
-        if is_accepted(buffer.text):
-            buffer.validate_and_handle()
-        else:
-            buffer.insert_text("\n")
-
-    return bindings

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from logflume.log.interfaces import Log
-from logflume.streams.runtime import EngineState, EngineStatus
+from logflume.streams.runtime import EngineState, EngineStatus, added_up
 
 from .connectors import ConnectorState
 from .places import Role, socket_stem
@@ -155,6 +155,8 @@ def merged_status(parts: Iterable[EngineStatus]) -> EngineStatus:
         records_in_per_s=sum(each.records_in_per_s for each in statuses),
         records_out_per_s=sum(each.records_out_per_s for each in statuses),
         dropped=dict(dropped),
+        repartitioned=sum(each.repartitioned for each in statuses),
+        left_out=added_up(place for each in statuses for place in each.left_out),
         lag_records=None if not lags or None in lags else sum(lag for lag in lags if lag is not None),
         restore_remaining_records=sum(each.restore_remaining_records for each in statuses),
         restore_records_per_s=sum(each.restore_records_per_s for each in statuses),

@@ -26,6 +26,7 @@ from .admin import Admin
 from .consumer import Callback, Consumer
 from .log import CONNECT_TIMEOUT_S, Log, connect
 from .producer import Producer
+from .retry import shielded
 from .security import Security
 
 P = ParamSpec("P")
@@ -54,7 +55,7 @@ def _awaited(method: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[_Th
 
     async def call(self: _Threaded[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
         bound = functools.partial(method, self.core, *args, **kwargs)
-        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self.thread, bound))
+        return await shielded(asyncio.get_running_loop().run_in_executor(self.thread, bound))
 
     functools.update_wrapper(call, method)
     return call
@@ -123,7 +124,7 @@ class AsyncProducer:
     async def _queue(self, topic: str, send: Callable[[], T]) -> T:
         if self.core.can_queue(topic):
             return send()
-        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self.thread, send))
+        return await shielded(asyncio.get_running_loop().run_in_executor(self.thread, send))
 
 
 class AsyncConsumer:
@@ -163,7 +164,7 @@ class AsyncConsumer:
             poll = functools.partial(self.core.poll, timeout_s=timeout_s, max_records=max_records)
             self._polling = asyncio.get_running_loop().run_in_executor(self._poll_thread, poll)
         try:
-            chunks = await asyncio.shield(self._polling)
+            chunks = await shielded(self._polling)
         except asyncio.CancelledError:
             self.core.wakeup()
             raise

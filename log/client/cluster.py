@@ -11,7 +11,7 @@ from logflume.log.errors import LogflumeError, TransportError, UnknownName, Unkn
 from logflume.log.protocol import ErrorCode, KafkaError, messages
 from logflume.log.records import TopicPartition
 
-from .retry import with_retries
+from .retry import shielded, with_retries
 from .transport import Channel, Transport
 
 GROUP, TRANSACTION = 0, 1
@@ -68,7 +68,7 @@ class Cluster:
             task = asyncio.get_running_loop().create_task(self._fetch(wanted))
             self._refreshing[wanted] = task
             task.add_done_callback(lambda _: self._refreshing.pop(wanted, None))
-        return await asyncio.shield(task)
+        return await shielded(task)
 
     async def keep_fresh(self) -> None:
         """Refresh what is known every now and then, so that new partitions are noticed; runs until it is cancelled."""

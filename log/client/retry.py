@@ -1,4 +1,4 @@
-"""Repeats an operation that failed in a way a retry can mend, with a growing, jittered pause, until a deadline."""
+"""Repeats an operation that failed in a way a retry can mend, with a growing, jittered pause; and work that several wait for."""
 
 from __future__ import annotations
 
@@ -41,3 +41,12 @@ async def with_retries(
             if on_failure is not None:
                 on_failure(error)
         await asyncio.sleep(pause)
+
+
+def shielded(work: asyncio.Future[T]) -> asyncio.Future[T]:
+    """Return what to await of work that goes on when who awaits it leaves. If all have left before it fails, that is nobody's.
+
+    `asyncio.shield` alone has the loop print such a failure, with a traceback, when the work is collected.
+    """
+    work.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return asyncio.shield(work)

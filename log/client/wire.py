@@ -14,7 +14,7 @@ from logflume.log.protocol import MessageBase
 
 from .connection import Connection
 from .errors import LoginRefused
-from .retry import backoff_s
+from .retry import backoff_s, shielded
 from .security import Security
 from .transport import REQUEST_TIMEOUT_S
 
@@ -135,7 +135,7 @@ class WireChannel:
         slot = self._slots.setdefault(address, _Slot())
         if slot.attempt is None or slot.attempt.done():
             slot.attempt = asyncio.get_running_loop().create_task(self._attempt(address, slot))
-        return await asyncio.shield(slot.attempt)
+        return await shielded(slot.attempt)
 
     async def _attempt(self, address: Address, slot: _Slot) -> Connection:
         loop = asyncio.get_running_loop()

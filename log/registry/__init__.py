@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import Fault, RegistryError
 
 if TYPE_CHECKING:
-    from .client import credentials_of
+    from .credentials import credentials_of
     from .schemas import Limits
     from .server import RegistryServer, Tls, loop_factory
     from .users import EVERYTHING, Rights, UserFile, Users
@@ -24,7 +24,7 @@ _LAZY = {
     "Rights": ".users",
     "Tls": ".server",
     "UserFile": ".users",
-    "credentials_of": ".client",
+    "credentials_of": ".credentials",
     "Users": ".users",
     "loop_factory": ".server",
 }

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
 import httpx
 
-from logflume.log.errors import InvalidInput, LogflumeError, TransportError
+from logflume.log.errors import LogflumeError, TransportError
+
+from .credentials import auth_headers
 
 TIMEOUT_S = 40.0
 
@@ -24,47 +25,14 @@ class Refused(LogflumeError):
         self.status, self.error_code = status, error_code
 
 
-AUTH_VARIABLE = "LOGFLUME_REGISTRY_AUTH"
-
-
-class _Bearer(httpx.Auth):
-    def __init__(self, token: str) -> None:
-        self._token = token
-
-    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response]:
-        request.headers["Authorization"] = f"Bearer {self._token}"
-        yield request
-
-
-def credentials_of(address: str, *, variable: str = AUTH_VARIABLE) -> httpx.Auth | None:
-    """Return what a server is told about us: what its address says (`user:password@`), else this variable of the environment.
-
-    Raises:
-        InvalidInput: the variable is neither `basic user:password` nor `bearer token`.
-    """
-    parts = urlsplit(address)
-    if parts.username is not None:
-        return httpx.BasicAuth(unquote(parts.username), unquote(parts.password or ""))
-    given = os.environ.get(variable, "")
-    scheme, _, rest = given.partition(" ")
-    if scheme.lower() == "bearer" and rest:
-        return _Bearer(rest)
-    user, colon, password = rest.partition(":")
-    if scheme.lower() == "basic" and colon:
-        return httpx.BasicAuth(user, password)
-    if given:
-        raise InvalidInput(f"${variable} is `basic USER:PASSWORD` or `bearer TOKEN`; it is something else")
-    return None
-
-
 class RegistryClient:
     """Speaks to any registry with Confluent's interface. Context manager."""
 
     def __init__(self, address: str) -> None:
         """`address`: `http://host:port` or `host:port`, with user:password@ where the registry asks for that."""
         self.address = address if "://" in address else f"http://{address}"
-        auth = credentials_of(self.address)
-        self._http = httpx.Client(auth=auth, base_url=self.address, timeout=httpx.Timeout(TIMEOUT_S, connect=5.0))
+        headers = auth_headers(self.address)
+        self._http = httpx.Client(headers=headers, base_url=self.address, timeout=httpx.Timeout(TIMEOUT_S, connect=5.0))
 
     def __enter__(self) -> RegistryClient:
         return self

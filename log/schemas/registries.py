@@ -240,14 +240,13 @@ class HttpRegistry:
     def __init__(self, url: str, *, timeout_s: float = _TIMEOUT_S) -> None:
         import httpx
 
-        from logflume.log.registry.client import credentials_of
+        from logflume.log.registry.credentials import auth_headers
 
         parts = urlsplit(url)
-        auth = credentials_of(url)
         netloc = parts.netloc.rpartition("@")[2]
         self._shown = f"{parts.scheme}://{netloc}"
         self._client = httpx.Client(
-            base_url=f"{self._shown}{parts.path}", auth=auth, timeout=timeout_s, headers={"Accept": _MEDIA_TYPE}
+            base_url=f"{self._shown}{parts.path}", timeout=timeout_s, headers={"Accept": _MEDIA_TYPE, **auth_headers(url)}
         )
         self._flights = _SingleFlight()
 

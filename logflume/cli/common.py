@@ -78,7 +78,6 @@ def missing_extra(module: str, command: str) -> str | None:
     if top in ("numpy", "pyarrow"):  # several bring them
         return {"archive": "arrow", "backfill": "spark", "connect": "connect", "sql": "sql"}.get(command, "streams")
     by_module = {
-        "lark": "sql",
         "prompt_toolkit": "sql",
         "starlette": "sql",
         "uvicorn": "registry",

@@ -6,7 +6,7 @@ import signal
 import threading
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,9 @@ from logflume.cli.sql_migrate import app as migrate
 from logflume.cli.sql_scripts import fmt, lint
 from logflume.log import InvalidInput
 from logflume.log.children import end_with_parent
+
+if TYPE_CHECKING:
+    from logflume.sql.connectors import ConnectorsOf
 
 app = make_app(
     "SQL over topics. Without -e or -f a shell: statements end with ; and Ctrl-C stops the running query only.\n\n"
@@ -61,16 +64,19 @@ def sql(
         raise InvalidInput("--csv is for -e and -f, and excludes --json")
     if server is not None and not server.startswith(("http://", "https://")):
         raise InvalidInput(f"--server is a URL such as http://127.0.0.1:8088, found {server!r}")
-    from logflume.cli.sql_connectors import SqlConnectors
+    connectors: ConnectorsOf | None = None
+    if server is None:  # else connectors are the server's, and so is all that they need
+        from logflume.cli.sql_connectors import SqlConnectors
 
+        connectors = SqlConnectors
     address = server or where(data, bootstrap, may_create=True)
     if execute is None and file is None:
         from logflume.sql.shell import run_shell
 
-        raise typer.Exit(run_shell(address, ca=ca, is_json=as_json, connectors=SqlConnectors))
+        raise typer.Exit(run_shell(address, ca=ca, is_json=as_json, connectors=connectors))
     from logflume.sql.batch import run_batch
 
-    raise typer.Exit(run_batch(address, text=execute, path=file, ca=ca, is_json=as_json, is_csv=as_csv, connectors=SqlConnectors))
+    raise typer.Exit(run_batch(address, text=execute, path=file, ca=ca, is_json=as_json, is_csv=as_csv, connectors=connectors))
 
 
 @app.command()

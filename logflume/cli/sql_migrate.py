@@ -23,8 +23,8 @@ DEFAULT = Path("migrations")
 
 @contextmanager
 def _opened(folder: Path, data: str | None, bootstrap: str | None) -> Iterator[Migrations]:
-    from logflume.sql.batch import open_engine
     from logflume.sql.migrations import Migrations, read_folder
+    from logflume.sql.opening import open_engine
 
     read_folder(folder)
     with open_engine(where(data, bootstrap, may_create=True)) as engine:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import difflib
 import json
 import sys
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +19,7 @@ from logflume.log import InvalidInput
 
 if TYPE_CHECKING:
     from logflume.sql.catalog import Catalog
+    from logflume.sql.findings import Finding
 
 Scripts = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Scripts; - is what comes in.")]
 _PIPE = Path("-")
@@ -78,18 +82,31 @@ def lint(
 
     Example: logflume sql lint queries.sql --bootstrap 127.0.0.1:9092
     """
-    from logflume.sql.lint import Severity, lint_script
+    from logflume.sql.findings import Severity
 
     texts = [(path, _read(path)) for path in files]
     catalog = None if data is None and bootstrap is None else _existing(where(data, bootstrap))
+    findings = _linter(catalog, registry)
     failing = {Severity.ERROR, Severity.WARNING} if strict else {Severity.ERROR}
     is_bad = False
     for path, text in texts:
-        for found in lint_script(text, catalog=catalog, registry_url=registry):
+        for found in findings(text):
             typer.echo(json.dumps({"file": str(path), **asdict(found)}) if as_json else f"{path}:{found}")
             is_bad = is_bad or found.severity in failing
     if is_bad:
         raise typer.Exit(1)
+
+
+def _linter(catalog: Catalog | None, registry_url: str | None) -> Callable[[str], Iterable[Finding]]:
+    """Return what looks at a script: its plans too where the engine is installed, else its syntax alone, and says so."""
+    if find_spec("numpy") is None:
+        from logflume.sql.findings import syntax_findings
+
+        print("only the syntax is checked; names, types and plans need the engine: pip install 'logflume[sql]'", file=sys.stderr)
+        return syntax_findings
+    from logflume.sql.lint import lint_script
+
+    return partial(lint_script, catalog=catalog, registry_url=registry_url)
 
 
 def _existing(address: str) -> Catalog:

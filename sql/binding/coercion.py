@@ -11,7 +11,8 @@ from logflume.sql import ast
 from logflume.sql.errors import StatementError
 from logflume.sql.types import show_type
 from logflume.streams import expr as x
-from logflume.streams.functions import NUMERIC, can_cast_implicitly, common_type, convert, is_numeric, to_text
+from logflume.streams.functions import NUMERIC, can_cast_implicitly, common_type, convert, is_numeric
+from logflume.streams.texts import to_text
 
 _EXACT_CASTS = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
 

@@ -24,7 +24,6 @@ from logflume.streams.functions import (
     REQUIRED,
     TIME_KINDS,
     UNIT_ARGUMENT,
-    UNITS_MS,
     Library,
     Overload,
     Pattern,
@@ -36,8 +35,8 @@ from logflume.streams.functions import (
     is_numeric,
     match_pattern,
     no_overload_text,
-    parse_iso,
 )
+from logflume.streams.java_time import UNITS_MS, parse_iso
 
 from .coercion import convert_literal, implicit_cast, operator_mismatch
 from .scope import Scope

@@ -19,8 +19,9 @@ from logflume.sql.types import show_type
 from logflume.sql.words import joined_names
 from logflume.streams import expr as x
 from logflume.streams.calendars import LONGEST_MS
-from logflume.streams.functions import UNITS_MS, Library
+from logflume.streams.functions import Library
 from logflume.streams.graph import CalendarWindow, Emit, SessionWindow, TimeWindow
+from logflume.streams.java_time import UNITS_MS
 
 from .aggregation import BoundAggregate, aggregate_calls, bind_aggregate, has_aggregate, refuse_bounds
 from .context import Context

@@ -10,7 +10,8 @@ from logflume.sql import ast
 from logflume.sql import plan as p
 from logflume.sql.catalog import SourceInfo
 from logflume.streams import expr as x
-from logflume.streams.functions import last_header, parse_timestamp
+from logflume.streams.functions import last_header
+from logflume.streams.java_time import parse_timestamp
 
 from .context import THROW_ON_INVALID_TIME, Context
 from .projection import KeyColumn

@@ -96,6 +96,8 @@ class SqlApp:
         asked = decoded(await body_of(request), KsqlRequest)
         session = session_of(asked.streamsProperties, asked.sessionVariables, request.scope)
         await self._has_applied(asked.commandSequenceNumber)
+        if asked.waitsUntilRead:
+            session.on_read = lambda read, total: None
         sending = self._statements.insert_at_once(asked.ksql, session)
         if sending is None:
             return _json(await run_in_threadpool(self._statements.execute, asked.ksql, session))

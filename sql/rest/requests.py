@@ -23,13 +23,17 @@ T = TypeVar("T")
 
 
 class KsqlRequest(msgspec.Struct, frozen=True):
-    """The body of /ksql and /query."""
+    """The body of /ksql and /query.
+
+    `waitsUntilRead`, which ksqlDB does not have and leaves out: a new query is answered for when it has read what there is.
+    """
 
     ksql: str
     streamsProperties: dict[str, Any] | None = None
     sessionVariables: dict[str, Any] | None = None
     requestProperties: dict[str, Any] | None = None
     commandSequenceNumber: int | None = None
+    waitsUntilRead: bool = False
 
 
 class StreamRequest(msgspec.Struct, frozen=True):

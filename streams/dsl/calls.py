@@ -16,9 +16,9 @@ from logflume.log.schemas import ANY, BIGINT, INTEGER, STRING, DataType, Kind, a
 
 from .. import expr as e
 from ..functions import NoOverload, Overload, builtin_library, can_convert, choose, convert, make_cast
-from ..functions.casts import type_of
-from ..functions.dates import UNITS_MS
 from ..functions.signature import LAMBDA_ARGUMENT, UNIT_ARGUMENT, Pattern, fill, is_concrete, match_pattern
+from ..java_time import UNITS_MS
+from ..texts import type_of
 from . import fields as f
 
 Bind = Callable[..., e.Expr]

@@ -11,12 +11,10 @@ from .arithmetic import (
     wrap32,
     wrap64,
 )
-from .casts import can_convert, convert, make_cast, to_text
+from .casts import can_convert, convert, make_cast
 from .columns import NotHeld, apply_columns, exact_rows, from_pair, to_pair
-from .dates import UNITS_MS
 from .exact_distinct import count_distinct
 from .headers import last_header
-from .java_time import parse_iso, parse_timestamp, pattern_parts
 from .lookup import Library, NoOverload, builtin_library, choose, no_overload_text
 from .nulls import REQUIRED
 from .regexes import LIKE
@@ -43,7 +41,6 @@ __all__ = [
     "Signature",
     "State",
     "TIME_KINDS",
-    "UNITS_MS",
     "UNIT_ARGUMENT",
     "Unit",
     "apply_columns",
@@ -71,14 +68,10 @@ __all__ = [
     "no_overload_text",
     "over",
     "over_all",
-    "parse_iso",
-    "parse_timestamp",
-    "pattern_parts",
     "remainder_doubles",
     "remainder_integers",
     "results_of",
     "to_pair",
-    "to_text",
     "wrap32",
     "wrap64",
 ]

@@ -9,8 +9,8 @@ import numpy as np
 
 from logflume.log.schemas import DataType, Kind
 
+from ..java_time import DAY_MS
 from .columns import numbers
-from .java_time import DAY_MS
 from .time_columns import format_date_columns, format_time_columns, format_timestamp_columns
 
 ColumnCast = Callable[[Any], tuple[Any, ...]]

@@ -7,7 +7,6 @@ failed. Inside an ARRAY, MAP or STRUCT only the item that cannot be cast becomes
 from __future__ import annotations
 
 import base64
-import datetime
 import math
 import re
 from collections.abc import Callable
@@ -15,10 +14,11 @@ from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Any
 
 from logflume.log import DecodeError, InvalidInput
-from logflume.log.schemas import ANY, BIGINT, BOOLEAN, BYTES, DOUBLE, STRING, DataType, Kind, double_from_text, java_double_text
+from logflume.log.schemas import DataType, Kind, double_from_text
 
+from ..java_time import DAY_MS, parse_iso
+from ..texts import any_text, text_writer, type_of
 from .arithmetic import wrap32, wrap64
-from .java_time import DAY_MS, EPOCH_DAY, format_iso_timestamp, parse_iso
 from .types import NUMERIC
 
 Convert = Callable[[Any], Any]
@@ -30,7 +30,6 @@ _TIME = re.compile(r"[0-9]{1,2}(?::|\Z)")
 _RANGES = {Kind.INTEGER: (-(2**31), 2**31 - 1), Kind.BIGINT: (-(2**63), 2**63 - 1)}
 _TRUE_WORDS = ("true", "yes")
 _TEXT_TARGETS = (*NUMERIC, Kind.BOOLEAN, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.BYTES)
-_BY_CLASS = {bool: BOOLEAN, int: BIGINT, float: DOUBLE, str: STRING, bytes: BYTES}
 
 
 class CastError(ValueError):
@@ -79,7 +78,7 @@ def make_cast(source: DataType, target: DataType) -> Convert | None:
     if source.kind is Kind.ANY:
         return lambda value: _cast_any(value, target)
     if target.kind is Kind.STRING:
-        return _to_text(source)
+        return text_writer(source)
     if not can_convert(source, target):
         raise InvalidInput(f"cannot cast {source} to {target}")
     if source.kind in (Kind.ARRAY, Kind.MAP, Kind.STRUCT):
@@ -230,77 +229,6 @@ _TEXT_PARSERS: dict[Kind, Convert] = {
 }
 
 
-# ------------------------------------------------------------------------------------------------ to text
-
-
-def boolean_text(value: bool) -> str:
-    """Write true or false."""
-    return "true" if value else "false"
-
-
-def decimal_text(value: Decimal) -> str:
-    """Write all digits, never an exponent."""
-    return format(value, "f")
-
-
-def bytes_text(value: bytes) -> str:
-    """Write base64."""
-    return base64.b64encode(value).decode()
-
-
-def date_text(days: int) -> str:
-    """Write yyyy-MM-dd."""
-    return datetime.date.fromordinal(days + EPOCH_DAY).isoformat()
-
-
-def time_text(ms: int) -> str:
-    """Write HH:mm:ss; milliseconds are left out, as ksqlDB does."""
-    seconds = ms // 1000 % 86_400
-    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-
-
-_TEXT_WRITERS: dict[Kind, Callable[[Any], str]] = {
-    Kind.STRING: str,
-    Kind.INTEGER: str,
-    Kind.BIGINT: str,
-    Kind.BOOLEAN: boolean_text,
-    Kind.DOUBLE: java_double_text,
-    Kind.DECIMAL: decimal_text,
-    Kind.BYTES: bytes_text,
-    Kind.DATE: date_text,
-    Kind.TIME: time_text,
-    Kind.TIMESTAMP: format_iso_timestamp,
-}
-
-
-def to_text(value: Any, type: DataType) -> str:
-    """Write a value of a type as CAST(... AS STRING) does; null as `null`."""
-    return _nullable_text(type)(value)
-
-
-def _to_text(source: DataType) -> Callable[[Any], str]:
-    match source.kind:
-        case Kind.ARRAY:
-            item = _nullable_text(_part(source.element))
-            return lambda items: "[" + ", ".join([item(i) for i in items]) + "]"
-        case Kind.MAP:
-            key, entry = _nullable_text(_part(source.key)), _nullable_text(_part(source.element))
-            return lambda items: "{" + ", ".join([f"{key(k)}={entry(v)}" for k, v in items.items()]) + "}"
-        case Kind.STRUCT:
-            texts = {field.name: _nullable_text(field.type) for field in source.fields}
-            return lambda value: (
-                "Struct{" + ",".join([f"{n}={t(value[n])}" for n, t in texts.items() if value[n] is not None]) + "}"
-            )
-        case Kind.ANY:
-            return lambda value: _cast_any(value, STRING)
-    return _TEXT_WRITERS[source.kind]
-
-
-def _nullable_text(type: DataType) -> Callable[[Any], str]:
-    write = _to_text(type)
-    return lambda value: "null" if value is None else write(value)
-
-
 # ------------------------------------------------------------------------------------------------ times and collections
 
 
@@ -365,9 +293,7 @@ def _cast_any(value: Any, target: DataType) -> Any:
     source = type_of(value)
     if source.kind is Kind.ANY:
         if target.kind is Kind.STRING:
-            import msgspec
-
-            return msgspec.json.encode(value).decode()
+            return any_text(value)
         if target.kind in (Kind.ARRAY, Kind.MAP, Kind.STRUCT):
             return value
         raise CastError(f"cannot cast a {type(value).__name__} to {target}")
@@ -376,10 +302,3 @@ def _cast_any(value: Any, target: DataType) -> Any:
     except InvalidInput as error:
         raise CastError(str(error)) from None
     return value if change is None else change(value)
-
-
-def type_of(value: Any) -> DataType:
-    """Return the column type of a Python value by its class, ANY where none fits."""
-    if isinstance(value, Decimal):
-        return DataType(Kind.DECIMAL, precision=38, scale=max(0, -int(value.as_tuple().exponent)))
-    return _BY_CLASS.get(type(value), ANY)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime
 import time
 
-from .java_time import (
+from ..java_time import (
     DAY_MS,
+    UNITS_MS,
     format_date,
     format_time,
     format_timestamp,
@@ -28,19 +29,6 @@ from .time_columns import (
     timestamp_add_columns,
     timestamp_subtract_columns,
 )
-
-UNITS_MS = {
-    "MILLISECOND": 1,
-    "MILLISECONDS": 1,
-    "SECOND": 1_000,
-    "SECONDS": 1_000,
-    "MINUTE": 60_000,
-    "MINUTES": 60_000,
-    "HOUR": 3_600_000,
-    "HOURS": 3_600_000,
-    "DAY": 86_400_000,
-    "DAYS": 86_400_000,
-}
 
 
 def unix_timestamp() -> int:

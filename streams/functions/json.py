@@ -12,7 +12,7 @@ from typing import Any
 
 from logflume.log.schemas import DataType, Kind, java_double_text
 
-from .java_time import format_date, format_iso_timestamp, format_time_ms
+from ..java_time import format_date, format_iso_timestamp, format_time_ms
 from .scalar import Scalar, gives, over, scalar
 
 _INDEX = re.compile(r"[0-9]{1,9}\Z")

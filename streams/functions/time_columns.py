@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ..java_time import DATE_LETTERS, DAY_MS, TIME_LETTERS, UNITS_MS, pattern_parts
 from .columns import NotHeld, constant, is_column, text_buffers, texts_of_matrix
-from .java_time import DATE_LETTERS, DAY_MS, TIME_LETTERS, pattern_parts
 
 # Years 0001 to 9999: what has four digits, and what the exact form's calendar holds.
 _MIN_MS = -62_135_596_800_000
@@ -35,8 +35,6 @@ def date_subtract_columns(unit: Any, amount: Any, day: Any) -> tuple[Any, ...]:
 
 def _shifted(unit: Any, amount: Any, time: Any, sign: int, size_ms: int) -> tuple[Any, ...]:
     """What comes near the ends of 64 bits is unsure."""
-    from .dates import UNITS_MS
-
     if not is_column(time) or constant(unit) not in UNITS_MS:
         raise NotHeld("a constant time, or an unknown unit")
     total = sign * constant(amount) * UNITS_MS[unit]

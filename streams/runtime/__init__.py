@@ -10,7 +10,7 @@ from .problems import PoisonRecord
 from .queries import StoreView
 from .replay import replay
 from .run import describe_status, run_app
-from .status import CommitStatus, EngineState, EngineStatus, InputStatus, TaskStatus
+from .status import CommitStatus, EngineState, EngineStatus, InputStatus, LeftOut, TaskStatus, added_up
 from .topics import create_results, prepare_topics
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Guarantee",
     "Handlers",
     "InputStatus",
+    "LeftOut",
     "OnGap",
     "OnProblem",
     "OnUncaught",
@@ -34,6 +35,7 @@ __all__ = [
     "StoreView",
     "StreamsError",
     "TaskStatus",
+    "added_up",
     "create_results",
     "describe_status",
     "forget_application",

@@ -26,11 +26,12 @@ from .handlers import OnUncaught, StreamsError, decide_uncaught
 from .metrics import CONTENT_TYPE, exposition
 from .opening import Surroundings, check_stores
 from .options import EngineOptions
+from .problems import Place
 from .queries import StoreReaders, StoreView
 from .reads import Ask, answer
 from .session import Session, is_fatal, is_replaced
-from .status import CommitTimes, EngineState, EngineStatus, InputStatus, RateMeter, TaskStatus
-from .task import Ending, Task
+from .status import CommitTimes, EngineState, EngineStatus, InputStatus, LeftOut, RateMeter, TaskStatus, added_up
+from .task import Ending, Task, TaskCounts
 from .topics import DEAD_LETTER_CONFIGS, ensure_topic, prepare_topics
 from .watch import Watch
 
@@ -70,7 +71,8 @@ class Engine:
         self._state = EngineState.STARTING
         self._error: BaseException | None = None
         self._before: Counter[str] = Counter()
-        self._dropped_before: Counter[str] = Counter()
+        self._dropped_before: Counter[Place] = Counter()
+        self._samples_before: dict[Place, str] = {}
         self._unsettled: list[Ending] = []
         self._rate_in = RateMeter(monotonic_s())
         self._rate_out = RateMeter(monotonic_s())
@@ -286,8 +288,9 @@ class Engine:
 
     def _task_released(self, task: Task) -> None:
         """Keep the counts of a task that is closed; what it had not committed is done, and counted, once more."""
-        self._before.update({"in": task.committed.records_in, "out": task.committed.records_out})
+        self._before.update(task.committed.since(TaskCounts()))
         self._dropped_before.update(task.committed_problems)
+        self._samples_before = task.problems.samples | self._samples_before
         if task.ending is not None:
             self._unsettled.append(task.ending)
 
@@ -298,7 +301,7 @@ class Engine:
             if ending.partition not in committed:
                 self._unsettled.append(ending)
             elif (offset := committed[ending.partition]) is not None and offset.offset >= ending.offset:
-                self._before.update({"in": ending.records_in, "out": ending.records_out})
+                self._before.update(ending.counts)
                 self._dropped_before.update(ending.dropped)
 
     # -- looking in ------------------------------------------------------------------------------------------------------
@@ -312,11 +315,19 @@ class Engine:
         session = self._session
         tasks = list(session.tasks.values()) if session else []
         rows = tuple(self._task_status(session, task) for task in tasks if session)
-        dropped: Counter[str] = Counter(self._dropped_before)
-        for row in rows:
-            dropped.update(row.dropped)
-        records_in = self._before["in"] + sum(row.records_in for row in rows)
-        records_out = self._before["out"] + sum(row.records_out for row in rows)
+        left_out = added_up(
+            LeftOut(*place, records, samples.get(place, ""))
+            for places, samples in [
+                (self._dropped_before, self._samples_before),
+                *((Counter(task.problems.places), task.problems.samples) for task in tasks),
+            ]
+            for place, records in places.items()
+        )
+        dropped: Counter[str] = Counter()
+        for each in left_out:
+            dropped[each.reason] += each.records
+        records_in = self._before["records_in"] + sum(row.records_in for row in rows)
+        records_out = self._before["records_out"] + sum(row.records_out for row in rows)
         now_s = self._monotonic_s()
         self._rate_in.mark(now_s, records_in)
         self._rate_out.mark(now_s, records_out)
@@ -338,6 +349,8 @@ class Engine:
             session.standbys.status if session else (),
             self._watch.blocked,
             str(self._error) if self._error else None,
+            self._before["repartitioned"] + sum(row.repartitioned for row in rows),
+            left_out,
         )
 
     def _task_status(self, session: Session, task: Task) -> TaskStatus:
@@ -358,4 +371,5 @@ class Engine:
             sum(store.resident_count for store in task.state.stores.values()) if task.state else 0,
             task.state.disk_bytes() if task.state else 0,
             dict(task.function.rows_by_node),
+            task.counts.repartitioned,
         )

@@ -54,11 +54,11 @@ def _metrics(status: EngineStatus) -> Iterator[Metric]:
     commit = status.commit
     yield gauge("state", "1 for the state the instance is in.", [({"state": s}, float(s is status.state)) for s in EngineState])
     yield gauge("tasks", "Tasks that the instance runs.", [({}, len(status.tasks))])
-    yield counter("records_in", "Records processed.", [({}, status.records_in)])
-    yield counter("records_out", "Records put out.", [({}, status.records_out)])
-    yield counter(
-        "dropped_records", "Records left out, by reason.", [({"reason": r}, n) for r, n in sorted(status.dropped.items())]
-    )
+    yield counter("records_in", "Records of the application's source topics processed.", [({}, status.records_in)])
+    yield counter("records_out", "Records put out to sinks.", [({}, status.records_out)])
+    yield counter("repartitioned_records", "Records read from own repartition topics.", [({}, status.repartitioned)])
+    places = [({"node": each.node, "topic": each.topic, "reason": each.reason}, float(each.records)) for each in status.left_out]
+    yield counter("dropped_records", "Records left out, by node, topic and reason.", places)
     yield counter("commits", "Task commits.", [({}, commit.commits)])
     yield counter("aborts", "Sessions that ended without a commit.", [({}, commit.aborts)])
     yield gauge("commit_latency_p50_seconds", "Of the last 512 task commits.", [({}, commit.latency_p50_ms / 1000)])

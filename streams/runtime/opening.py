@@ -186,6 +186,7 @@ def open_task(
             keeps_letters=around.options.dead_letter_topic is not None,
         ),
         checkpoint=checkpoint,
+        repartition_topics=around.topics.repartition_topics,
     )
     restorations = [
         Restoration(task, store, source, start, end, store in subtopology.table_sources)

@@ -7,6 +7,7 @@ import traceback
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from logflume.log import InvalidInput
 from logflume.log.records import Chunk, Headers, Record
@@ -15,7 +16,7 @@ from .handlers import Handlers, OnProblem, Problem, StreamsError
 
 _log = logging.getLogger("logflume.streams")
 _LOGGED_IN_FULL = 10
-_MESSAGE_MAX, _STACKTRACE_MAX = 1000, 4000
+_MESSAGE_MAX, _STACKTRACE_MAX, _SAMPLE_MAX = 1000, 4000, 300
 HEADER_PREFIX = "__streams.errors."
 """Of the headers that say where a dead letter came from and why it was kept (KIP-1034)."""
 BAD_RECORDS = frozenset({"decode", "expression", "callable", "encode", "refused"})
@@ -27,6 +28,14 @@ HINTS = {
     "negative_time": "event times are milliseconds since 1970",
 }
 """What the reasons that belong to an operator's meaning have to say."""
+
+
+class Place(NamedTuple):
+    """Where and why records are left out. `topic`: what was read, for `refused` what was written; empty: no record is."""
+
+    node: str
+    topic: str
+    reason: str
 
 
 class PoisonRecord(StreamsError, InvalidInput):
@@ -46,13 +55,18 @@ class DeadLetter:
 
 
 class TaskProblems:
-    """The `Problems` of one task. `chunks` is set by the task to what is being processed."""
+    """The `Problems` of one task. `chunks` is set by the task to what is being processed.
+
+    `places`: the counts, place by place; `samples`: the first one of each.
+    """
 
     def __init__(self, task: str, *, handlers: Handlers, keeps_letters: bool) -> None:
         self._task = task
         self._handlers = handlers
         self._keeps_letters = keeps_letters
         self.counts: Counter[str] = Counter()
+        self.places: Counter[Place] = Counter()
+        self.samples: dict[Place, str] = {}
         self.letters: list[DeadLetter] = []
         self.chunks: Sequence[Chunk] = ()
 
@@ -68,6 +82,7 @@ class TaskProblems:
                 f"task {self._task}, node {node}: cannot process {where} ({reason}): {cause}; correct the topology, or set "
                 "on_problem='skip' to count such records and go on"
             )
+        self._count_place(Place(node, topic, reason), where, cause)
         if self.counts[reason] <= _LOGGED_IN_FULL:
             more = "; more of this kind are counted only" if self.counts[reason] == _LOGGED_IN_FULL else ""
             is_first = self.counts[reason] == 1
@@ -88,11 +103,17 @@ class TaskProblems:
                 f"task {self._task}, node {node}: the log does not take {what}: {cause}; correct the topology or the topic, or "
                 "set on_problem='skip' to count such records and go on"
             )
+        self._count_place(Place(node, topic, "refused"), what, cause)
         if self.counts["refused"] <= _LOGGED_IN_FULL:
             _log.warning("task %s, node %s: the log does not take %s: %s", self._task, node, what, cause)
         if self._keeps_letters:
             facts = {"topic": topic, "task": self._task, "node": node, "reason": "refused"}
             self.letters.append(_letter(record, facts | _cause(cause)))
+
+    def _count_place(self, place: Place, what: str, cause: object) -> None:
+        self.places[place] += 1
+        if place not in self.samples:
+            self.samples[place] = f"{what}: {cause}"[:_SAMPLE_MAX]
 
     def _record(self, topic: str, partition: int, offset: int) -> Record | None:
         """Return the record that is being processed, if it is this one."""

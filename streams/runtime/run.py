@@ -17,7 +17,7 @@ from logflume.streams.seams import Plan
 from .engine import Engine
 from .options import EngineOptions
 from .problems import HINTS
-from .status import EngineState, EngineStatus
+from .status import EngineState, EngineStatus, LeftOut
 
 _LINE_EVERY_S = 0.5
 _WRITE_EVERY_S = 30.0
@@ -73,6 +73,7 @@ def describe_status(status: EngineStatus) -> str:
         f"{status.records_out:,} out ({status.records_out_per_s:,.0f}/s)",
         f"lag {lag}",
     ]
+    parts += [f"{status.repartitioned:,} through repartition topics"] if status.repartitioned else []
     left_out = [f"{count:,} {reason}" for reason, count in sorted(status.dropped.items()) if count]
     parts += [f"left out: {', '.join(left_out)}"] if left_out else []
     if status.restore_remaining_records:
@@ -82,6 +83,11 @@ def describe_status(status: EngineStatus) -> str:
     if status.blocked:
         parts.append(f"{status.blocked.task} for {status.blocked.lasted_s:,.0f} s in {status.blocked.where}")
     return f"{status.application} {status.state}: {', '.join(parts)}"
+
+
+def _explained(place: LeftOut) -> str:
+    hint = f": {HINTS[place.reason]}" if place.reason in HINTS else ""
+    return f"  {place}{hint}{f'; the first: {place.first}' if place.first else ''}"
 
 
 class _Line:
@@ -104,8 +110,7 @@ class _Line:
 
     def end(self, status: EngineStatus) -> None:
         """Write the last line, and why records were left out."""
-        lines = [describe_status(status)]
-        lines += [f"  {reason}: {HINTS[reason]}" for reason, count in sorted(status.dropped.items()) if count and reason in HINTS]
+        lines = [describe_status(status), *map(_explained, status.left_out)]
         self._out.write("\r\x1b[2K" * self._is_terminal + "\n".join(lines) + "\n")
         self._out.flush()
 

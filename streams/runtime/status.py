@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 _LATENCIES_KEPT = 512
@@ -37,8 +37,26 @@ class InputStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Records that a node left out for a reason. `topic`: what they were read from. `first`: the first of them and its cause."""
+
+    node: str
+    topic: str
+    reason: str
+    records: int
+    first: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.node}, topic {self.topic}" if self.topic else self.node
+        return f"{self.records:,} {self.reason} at {where}"
+
+
+@dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """One task. `dropped`: reason -> records left out. `stream_time_ms` -1: nothing seen yet. `nodes`: rows that left each."""
+    """One task. `dropped`: reason -> records left out. `stream_time_ms` -1: nothing seen yet. `nodes`: rows that left each.
+
+    `records_in` are of the application's own source topics, `repartitioned` those that its own repartition topics bring.
+    """
 
     name: str
     is_restoring: bool
@@ -50,6 +68,7 @@ class TaskStatus:
     entries_in_memory: int
     state_disk_bytes: int = 0
     nodes: Mapping[str, int] = field(default_factory=dict)
+    repartitioned: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +100,11 @@ class CommitStatus:
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """A snapshot. Rates are per second since the engine started processing; totals survive rebalances."""
+    """A snapshot. Rates are per second since the engine started processing; totals survive rebalances.
+
+    `records_in` and `records_out`: of the application's sources and sinks. `repartitioned`: records that went from task to task
+    through its repartition topics, counted when they are read. `left_out`: `dropped`, place by place.
+    """
 
     application: str
     state: EngineState
@@ -99,6 +122,22 @@ class EngineStatus:
     standbys: tuple[StandbyStatus, ...] = ()
     blocked: BlockedStatus | None = None
     error: str | None = None
+    repartitioned: int = 0
+    left_out: tuple[LeftOut, ...] = ()
+
+
+def added_up(parts: Iterable[LeftOut]) -> tuple[LeftOut, ...]:
+    """Return what several have left out, once for each place, the most first.
+
+    >>> [str(each) for each in added_up([LeftOut("count", "t", "late", 2), LeftOut("count", "t", "late", 3)])]
+    ['5 late at count, topic t']
+    """
+    found: dict[tuple[str, str, str], LeftOut] = {}
+    for each in parts:
+        place = (each.node, each.topic, each.reason)
+        before = found.get(place)
+        found[place] = each if before is None else replace(before, records=before.records + each.records)
+    return tuple(sorted((each for each in found.values() if each.records), key=lambda each: (-each.records, each.node)))
 
 
 class CommitTimes:

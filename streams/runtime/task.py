@@ -6,8 +6,8 @@ Knows no log and no group: the engine hands it chunks and takes its outputs. One
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, fields, replace
 
 from logflume.log import LogflumeError
 from logflume.log.records import Chunk, TopicPartition
@@ -17,32 +17,36 @@ from logflume.streams.state import Checkpoint, TaskState
 from .handlers import StreamsError
 from .merge import Input, Merger, Round, Run
 from .outputs import Columns, TaskOutputs
-from .problems import TaskProblems
+from .problems import Place, TaskProblems
 
 _FOREVER = (1 << 62, 1 << 30)
 
 
 @dataclass(slots=True)
 class TaskCounts:
-    """What a task has done since it was opened."""
+    """What a task has done since it was opened. `repartitioned`: records read that an own repartition topic brought."""
 
     records_in: int = 0
     bytes_in: int = 0
     records_out: int = 0
+    repartitioned: int = 0
+
+    def since(self, before: TaskCounts) -> Counter[str]:
+        """Return by how much each count has grown."""
+        return Counter({each.name: getattr(self, each.name) - getattr(before, each.name) for each in fields(self)})
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
     """A log transaction whose end is not known yet: it has happened if the offset of `partition` is `offset` or more.
 
-    `records_in`, `records_out` and `dropped`: what the task counts in it.
+    `counts` and `dropped`: what the task counts in it.
     """
 
     partition: TopicPartition
     offset: int
-    records_in: int
-    records_out: int
-    dropped: Counter[str]
+    counts: Counter[str]
+    dropped: Counter[Place]
 
 
 class Task:
@@ -60,16 +64,18 @@ class Task:
         state: TaskState | None,
         problems: TaskProblems,
         checkpoint: Checkpoint,
+        repartition_topics: Collection[str] = (),
     ) -> None:
         self.subtopology = subtopology
         self.partition = partition
         self.name = task_name(subtopology, partition)
         self.state = state
         self.problems = problems
+        self._repartition_topics = repartition_topics
         self.outputs = TaskOutputs(subtopology.outputs)
         self.counts = TaskCounts()
         self.committed = TaskCounts()
-        self.committed_problems: Counter[str] = Counter()
+        self.committed_problems: Counter[Place] = Counter()
         self.ending: Ending | None = None
         self.changelogs = dict(checkpoint.changelogs)
         self.tables = dict(checkpoint.tables)
@@ -181,7 +187,10 @@ class Task:
         self.outputs.end(run)
         for part in parts:
             part.input.processed(part)
-            self.counts.records_in += len(part)
+            if part.input.partition.topic in self._repartition_topics:
+                self.counts.repartitioned += len(part)
+            else:
+                self.counts.records_in += len(part)
             self.counts.bytes_in += len(part.chunk.buffer) * len(part) // len(part.chunk)
         self.has_changes = True
 
@@ -210,26 +219,25 @@ class Task:
     def take_outputs(self) -> list[Columns]:
         """Return the outputs since the last call, per output node and topic."""
         taken = self.outputs.take()
-        self.counts.records_out += sum(map(len, taken))
+        outputs = self.subtopology.outputs
+        self.counts.records_out += sum(len(each) for each in taken if not outputs[each.node].is_repartition)
         return taken
 
     def will_commit(self) -> None:
         """Note that the log transaction with everything up to here is about to end."""
         partition, source = next(iter(self.inputs.items()))
-        counts, before = self.counts, self.committed
         self.ending = Ending(
             partition,
             source.position,
-            counts.records_in - before.records_in,
-            counts.records_out - before.records_out,
-            self.problems.counts - self.committed_problems,
+            self.counts.since(self.committed),
+            self.problems.places - self.committed_problems,
         )
 
     def has_committed(self) -> None:
         """Note that everything up to here is durable."""
         self.has_changes, self.ending = False, None
         self.committed = replace(self.counts)
-        self.committed_problems = Counter(self.problems.counts)
+        self.committed_problems = Counter(self.problems.places)
 
     # -- commit ----------------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """One application for each family of operators, in one process, until it is killed or told to stop.
 
-`python -m tests.end_to_end.families_app BOOTSTRAP STATE_DIR PREFIX`; PREFIX begins the names of applications and outputs. Prints
-a line when all run.
+`python -m tests.end_to_end.families_app BOOTSTRAP STATE_DIR PREFIX GROUP [kernels]`; PREFIX begins the names of applications and
+outputs, GROUP is one of `GROUPS`. With `kernels` they do the work from the first record on, without it nothing loads them.
+Prints a line when all run.
 """
 
 from __future__ import annotations
@@ -9,34 +10,53 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from functools import cache
 from pathlib import Path
 
 import logflume.streams as lf
 from logflume.log import connect
+from logflume.streams.kernels import kernel_loader
 from logflume.streams.runtime import Engine, EngineOptions
+from logflume.streams.seams import Plan
+from tests.end_to_end.families_columns import DSL, SQL, sql_plan
 from tests.streams.test_operators_engine import APPS
+
+GROUPS = {"objects": tuple(APPS), "columns": tuple(DSL), "sql": tuple(SQL)}
 
 
 def slug(name: str) -> str:
     return name.replace(" ", "-")
 
 
-def make(prefix: str, name: str) -> lf.App:
-    """Return the application of a family."""
-    app = lf.App(f"{prefix}-{slug(name)}")
-    found = APPS[name](app)
-    (found.to_stream() if isinstance(found, lf.Table) else found).to(f"{prefix}-{slug(name)}-out", partitions=1)
-    return app
+@cache
+def plan_of(prefix: str, name: str) -> Plan:
+    """Return the plan of a family's application."""
+    application = f"{prefix}-{slug(name)}"
+    if name in SQL:
+        return sql_plan(application, name, f"{application}-out")
+    app = lf.App(application)
+    found = (APPS | DSL)[name](app)
+    (found.to_stream() if isinstance(found, lf.Table) else found).to(f"{application}-out", partitions=1)
+    return app.plan()
 
 
-def main(bootstrap: str, state_dir: str, prefix: str) -> None:
+def choose_kernels(form: str) -> None:
+    """Have the kernels do everything, or nothing."""
+    if form == "kernels":
+        assert kernel_loader().load("chains", "meetings", "sessions", "sliding")
+    else:
+        kernel_loader().stay_out()
+
+
+def main(bootstrap: str, state_dir: str, prefix: str, group: str, form: str = "") -> None:
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    choose_kernels(form)
     with connect(bootstrap) as log:
         engines = []
-        for name in APPS:
+        for name in GROUPS[group]:
             options = EngineOptions(state_dir=Path(state_dir) / slug(name), commit_interval_ms=20)
-            engines.append(Engine(make(prefix, name).plan(), log, options))
+            engines.append(Engine(plan_of(prefix, name), log, options))
             engines[-1].start()
         print("running", flush=True)
         stopping.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -117,3 +118,18 @@ def test_the_face_has_what_a_first_test_needs() -> None:
     assert lf.EngineOptions().guarantee
     assert {"App", "TopologyTestDriver", "EngineOptions", "Stream"} <= set(dir(lf))
     assert not [name for name in dir(lf) if name.startswith("_")]
+
+
+@pytest.mark.parametrize(
+    ("mistake", "near"),
+    [
+        (lambda: lf.tumbling(minute=1), "tumbling() has no argument 'minute'; did you mean 'minutes'?"),
+        (lambda: lf.hopping(minutes=2, advnce=1), "hopping() has no argument 'advnce'; did you mean 'advance'?"),
+        (lambda: lf.sliding(xyz=1), "sliding() has no argument 'xyz'; it takes "),
+    ],
+)
+def test_an_argument_that_does_not_exist_names_the_near_one(mistake: Callable[[], object], near: str) -> None:
+    with pytest.raises(TypeError) as refused:
+        mistake()
+    assert str(refused.value).startswith(near)
+    assert refused.traceback[-2].path == Path(__file__), "the line that is shown last but one is the user's"

@@ -19,6 +19,10 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from logflume.log import connect
+from logflume.sql import SqlEngine
+from logflume.sql.rest import SqlServer
+
 from ._command import free_port, run_cold, serving
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,7 +90,7 @@ def base_requirements() -> list[str]:
 
 def test_the_base_installation_stays_small() -> None:
     packages = brought(base_requirements(), {})
-    assert len(packages) <= 14, sorted(packages)
+    assert len(packages) <= 15, sorted(packages)
     files = [Path(str(each.locate_file(file))) for each in packages.values() for file in each.files or ()]
     size_bytes = sum(file.stat().st_size for file in files if file.suffix != ".pyc" and file.is_file())
     assert size_bytes <= 25e6, f"{size_bytes / 1e6:.0f} MB"
@@ -106,13 +110,19 @@ sys.meta_path[sys.meta_path.index(PathFinder)] = BaseOnly
 """
 
 
-def test_the_base_installation_serves_and_says_what_the_rest_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def base_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands in processes of their own find what the base installation brings, and nothing else."""
     base = {*brought(base_requirements(), {}), "logflume"}
     modules = packages_distributions().items()
     hidden = {module for module, owners in modules if not base & {canonicalize_name(owner) for owner in owners}}
-    assert {"uvicorn", "lark", "pyarrow", "numba"} <= hidden
+    assert {"uvicorn", "httpx", "prompt_toolkit", "pyarrow", "numba"} <= hidden
     (tmp_path / "sitecustomize.py").write_text(HIDES_MODULES.replace("{HIDDEN}", repr(hidden)))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+@pytest.mark.usefixtures("base_only")
+def test_the_base_installation_serves_and_says_what_the_rest_needs(tmp_path: Path) -> None:
     port = f"127.0.0.1:{free_port()}"
     with serving(tmp_path / "data", "--registry", port, "--sql", port) as (address, _):
         there = ("--bootstrap", address)
@@ -130,6 +140,29 @@ def test_the_base_installation_serves_and_says_what_the_rest_needs(tmp_path: Pat
         ran = subprocess.run([sys.executable, tmp_path / "app.py"], capture_output=True, text=True, timeout=60, check=False)
         assert ran.stderr.splitlines()[-1].endswith("logflume.App needs numpy: pip install 'logflume[streams]'")
         assert len(ran.stderr.splitlines()) < 8
+
+
+@pytest.mark.usefixtures("base_only")
+def test_the_base_installation_has_all_of_sql_but_its_engine(tmp_path: Path) -> None:
+    """The shell and scripts against a server elsewhere, laying out, the syntax; what needs the engine says which extra has it."""
+    script = tmp_path / "script.sql"
+    script.write_text("select 1 as one from s;\nSELCT 2;\n")
+    linted = run_cold("sql", "lint", str(script), code=1)
+    assert linted.stdout == f"{script}:2:1: error: Unknown statement 'SELCT'; did you mean SELECT or SET or UNSET? [SQL_SYNTAX]\n"
+    assert "pip install 'logflume[sql]'" in linted.stderr
+    assert run_cold("sql", "fmt", "-", stdin="show  tables;").stdout == "SHOW TABLES;\n"
+    with connect(tmp_path / "log") as log, SqlEngine(log, tmp_path / "sql") as engine, SqlServer(engine) as server:
+        there = ("sql", "--server", server.address)
+        create = "CREATE STREAM s (id INT KEY, v ARRAY<DOUBLE>) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');"
+        insert = "INSERT INTO s VALUES (1, ARRAY[1.5, NULL]);"
+        done = run_cold(*there, "-e", f"{create} {insert} SELECT * FROM s; SELECT id FROM s EMIT CHANGES LIMIT 1;")
+        assert done.stdout.splitlines()[2:] == ["ID\tV", "1\t[1.5, null]", "ID", "1"]
+        shell = run_cold(*there, stdin="SELECT *\nFROM s;\nSELECT x FROM s;\n\\q\n").stdout
+        assert "[1.5, null]" in shell
+        assert "SELECT column 'X' cannot be resolved" in shell
+    refused = run_cold("sql", "-e", "SHOW TABLES;", "--data", str(tmp_path / "log"), code=1).stderr
+    assert "pip install 'logflume[sql]'" in refused
+    assert "Traceback" not in refused
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
 """SIGKILL of applications of every family of operators, and of the broker: outputs and stores are those of an uninterrupted run.
 
-The input is there from the beginning, so that its order is one. LOGFLUME_KILLS=N makes N kills instead of 3, LOGFLUME_RECORDS=N
-that many records.
+The uninterrupted run is without kernels. Those that are killed have them from the first record on; every second one that comes
+back has none, so that each takes over what the other left. The input is there from the beginning, so that its order is one.
+LOGFLUME_KILLS=N makes N kills instead of 3, LOGFLUME_RECORDS=N that many records, and all groups by one and three instances.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,20 @@ from logflume.streams.operators.rows import Rows
 from logflume.streams.operators.stream_join import store_names
 from logflume.streams.seams import Plan, SubTopology
 from logflume.streams.state import TaskState
-from tests.end_to_end.families_app import APPS, make, slug
+from tests.end_to_end.families_app import GROUPS, plan_of, slug
+from tests.end_to_end.families_columns import COMPACTED, TOPICS_BETWEEN
 from tests.end_to_end.test_streams_kill import Broker, read, wait_for
 from tests.streams.running import send_json
 from tests.streams.test_operators_engine import THROUGH_TOPICS, TOPICS
 
 KILLS = int(os.environ.get("LOGFLUME_KILLS", "3"))
-RECORDS = int(os.environ.get("LOGFLUME_RECORDS", "1500"))
+RECORDS = int(os.environ.get("LOGFLUME_RECORDS", "0"))
+PLAIN_RECORDS = {"objects": 1_500, "columns": 3_000, "sql": 3_000}
+"""So many that the first kills come before the end."""
 PARTITIONS = 3
+SHORT_RUNS = (("objects", 1), ("objects", 3), ("columns", 1), ("sql", 3))
+RUNS = [(group, count) for group in GROUPS for count in (1, 3)] if RECORDS else SHORT_RUNS
+LAST_COUNTS = (*THROUGH_TOPICS, *TOPICS_BETWEEN, *COMPACTED)
 
 
 @pytest.fixture
@@ -50,14 +56,16 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 class Instances:
     """Processes of one run, each with a state directory of its own."""
 
-    def __init__(self, broker: Broker, path: Path, prefix: str, count: int) -> None:
-        self._broker, self._path, self._prefix = broker, path, prefix
+    def __init__(self, broker: Broker, path: Path, prefix: str, group: str, count: int, *, has_kernels: bool) -> None:
+        self._broker, self._path, self._prefix, self._group = broker, path, prefix, group
+        self._has_kernels = has_kernels
         self._processes = [self._started(number) for number in range(count)]
 
     def _started(self, number: int) -> subprocess.Popen[str]:
         place = str(self._path / self._prefix / str(number))
-        command = [sys.executable, "-m", "tests.end_to_end.families_app", self._broker.address, place, self._prefix]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        command = [sys.executable, "-m", "tests.end_to_end.families_app", self._broker.address, place, self._prefix, self._group]
+        form = ["kernels"] if self._has_kernels else []
+        return subprocess.Popen([*command, *form], stdout=subprocess.PIPE, text=True)
 
     def wait_until_running(self) -> None:
         for process in self._processes:
@@ -65,7 +73,8 @@ class Instances:
             assert process.stdout.readline() == "running\n"
 
     def kill(self, number: int) -> None:
-        """SIGKILL one, and start it again."""
+        """SIGKILL one, and start it again, in the other form."""
+        self._has_kernels = not self._has_kernels
         self._processes[number].kill()
         self._processes[number].wait()
         self._processes[number] = self._started(number)
@@ -84,21 +93,16 @@ class Instances:
             process.wait()
 
 
-def fill(log: Log) -> None:
+def fill(log: Log, records: int) -> None:
     numbers, time_ms = random.Random(3), 1000
     rows: dict[str, list[Any]] = {topic: [] for topic in TOPICS}
-    for _ in range(RECORDS):
+    for _ in range(records):
         time_ms += numbers.choice([0, 1, 2, 5, 5, 9])
         late_ms = numbers.choice([0, 0, 0, 0, 7, 40])
         rows[numbers.choice(TOPICS)].append((f"k{numbers.randrange(40)}", {"n": numbers.randrange(20)}, time_ms - late_ms))
     for topic in TOPICS:
         log.admin().ensure_topic(topic, partitions=PARTITIONS)
         send_json(log, topic, rows[topic])
-
-
-@cache
-def plan_of(prefix: str, name: str) -> Plan:
-    return make(prefix, name).plan()
 
 
 def is_done(log: Log, prefix: str, left: dict[str, list[str]]) -> bool:
@@ -114,8 +118,8 @@ def is_done(log: Log, prefix: str, left: dict[str, list[str]]) -> bool:
     return not left
 
 
-def wait_until_done(log: Log, prefix: str, *, timeout_s: float) -> None:
-    left: dict[str, list[str]] = {name: [] for name in APPS}
+def wait_until_done(log: Log, prefix: str, group: str, *, timeout_s: float) -> None:
+    left: dict[str, list[str]] = {name: [] for name in GROUPS[group]}
     try:
         wait_for(lambda: is_done(log, prefix, left), f"the end of the {prefix} run", timeout_s=timeout_s)
     except AssertionError as error:
@@ -136,11 +140,11 @@ def lacking(log: Log, plan: Plan, known: set[str]) -> list[str]:
 
 
 def outputs(log: Log, prefix: str, name: str) -> dict[Any, Any]:
-    """Return the committed results by key; where changes of several keys meet on their way, the last one of each."""
+    """Return the committed results by key; of each the last where changes of several keys meet, or the topic is compacted."""
     found: dict[Any, Any] = {}
     for record in read(log, f"{prefix}-{slug(name)}-out"):
         found.setdefault(record.key, []).append((record.value, record.timestamp_ms))
-    return {key: rows[-1][0] if name in THROUGH_TOPICS else rows for key, rows in found.items()}
+    return {key: rows[-1][0] if name in LAST_COUNTS else rows for key, rows in found.items()}
 
 
 def entries(path: Path, prefix: str, name: str) -> dict[tuple[str, int, bytes], Any]:
@@ -194,19 +198,19 @@ def rows_of(rows: Rows) -> list[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("count", [1, 3])
-def test_kills_change_no_output_and_no_store(tmp_path: Path, broker: Broker, count: int) -> None:
+@pytest.mark.timeout(300 + RECORDS // 100)
+@pytest.mark.parametrize(("group", "count"), RUNS)
+def test_kills_change_no_output_and_no_store(tmp_path: Path, broker: Broker, group: str, count: int) -> None:
     numbers = random.Random(count)
     with connect(broker.address) as log:
-        fill(log)
-        calm = Instances(broker, tmp_path, "calm", 1)
+        fill(log, RECORDS or PLAIN_RECORDS[group])
+        calm = Instances(broker, tmp_path, "calm", group, 1, has_kernels=False)
         try:
-            wait_until_done(log, "calm", timeout_s=60.0)
+            wait_until_done(log, "calm", group, timeout_s=120.0 + RECORDS / 500)
             calm.stop()
         finally:
             calm.end()
-    killed = Instances(broker, tmp_path, "killed", count)
+    killed = Instances(broker, tmp_path, "killed", group, count, has_kernels=True)
     try:
         killed.wait_until_running()
         for round in range(KILLS):
@@ -217,9 +221,9 @@ def test_kills_change_no_output_and_no_store(tmp_path: Path, broker: Broker, cou
             else:
                 killed.kill(numbers.randrange(count))
         with connect(broker.address) as log:
-            wait_until_done(log, "killed", timeout_s=120.0)
+            wait_until_done(log, "killed", group, timeout_s=120.0 + RECORDS / 500)
             killed.stop()
-            for name in APPS:
+            for name in GROUPS[group]:
                 wanted, found = (outputs(log, prefix, name) for prefix in ("calm", "killed"))
                 assert len(wanted) > 2
                 assert found == wanted, name

@@ -325,9 +325,9 @@ def test_a_paused_instance_is_fenced_when_it_comes_back(tmp_path: Path, broker: 
         zombie = apps("", "0", "6000")
         assert zombie.stdout is not None
         assert zombie.stdout.readline() == "running\n"
-        os.kill(zombie.pid, signal.SIGSTOP)
         other = apps("", "0", "6000", state="other")
         wait_for(lambda: len(members(log)) == 2, "the second instance")
+        os.kill(zombie.pid, signal.SIGSTOP)
         wait_for(lambda: len(members(log)) == 1, "the session timeout of the first")
         done = committed(log)
         wait_for(lambda: committed(log) > done, "the other's progress")

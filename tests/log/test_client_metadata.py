@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from logflume.log import UnknownName, connect
+from logflume.log import TransportError, UnknownName, connect
 from logflume.log.client.cluster import Cluster, PartitionInfo, TopicInfo
 
 
@@ -79,3 +80,43 @@ def test_a_topic_made_while_it_is_looked_for_is_there(monkeypatch: pytest.Monkey
     assert asyncio.run(cluster.topic("late")) is topic
     with pytest.raises(UnknownName, match="unknown topic 'lat'; did you mean 'late'"):
         asyncio.run(cluster.topic("lat"))
+
+
+class _Gone:
+    """A broker that ends while it is asked; the question is noted first."""
+
+    def __init__(self) -> None:
+        self.asked, self.is_gone = asyncio.Event(), asyncio.Event()
+
+    def channel(self, client_id: str) -> Any:
+        return self
+
+    async def request(self, request: Any) -> Any:
+        self.asked.set()
+        await self.is_gone.wait()
+        raise TransportError("connection refused")
+
+
+def test_nothing_is_said_of_what_nobody_waits_for_any_more() -> None:
+    """Who asked had left when the broker was gone: the failure is nobody's, and no traceback tells it to the user."""
+    told: list[Any] = []
+
+    async def ask_and_leave() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.append(context))
+        broker = _Gone()
+        cluster = Cluster(broker, "test")  # type: ignore[arg-type]
+        asking = loop.create_task(cluster.refresh(["a"]))
+        await broker.asked.wait()
+        asking.cancel()
+        await asyncio.wait([asking])
+        broker.is_gone.set()
+        while cluster._refreshing:
+            await asyncio.sleep(0)
+        del asking
+        gc.collect()
+        with pytest.raises(TransportError):  # who does wait is told
+            await cluster.refresh(["a"])
+
+    asyncio.run(ask_and_leave())
+    assert told == []

@@ -149,6 +149,10 @@ def test_the_command_line_talks_to_a_server(server: SqlServer, tmp_path: Path) -
     assert run_batch(server.address, text=f"RUN SCRIPT '{script}';", is_json=True, console=out) == 0
     assert json.loads(out.file.getvalue()) == {"I": 1, "T": "é"}  # type: ignore[attr-defined]
     errors = Console(file=io.StringIO(), width=200)
+    told = io.StringIO()
+    made = "CREATE TABLE counted AS SELECT k, COUNT(*) AS c FROM typed GROUP BY k; SELECT * FROM counted;"
+    assert run_batch(server.address, text=made, is_json=True, console=Console(file=told)) == 0
+    assert json.loads(told.getvalue().splitlines()[-1]) == {"K": 5, "C": 1}, "a statement returns when its result can be used"
     assert run_batch(server.address, text="SELECT * FROM nope;", console=out, errors=errors) == 1
     assert "NOPE" in errors.file.getvalue()  # type: ignore[attr-defined]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -208,6 +209,9 @@ def test_records_that_do_not_fit_are_counted_never_silent(engine: SqlEngine, log
     assert push.dropped() == {"decode": 2}
     run(engine, "CREATE STREAM O AS SELECT ID, V FROM S")
     eventually(lambda: rows(engine, "SHOW QUERIES")[0][3:6], (6, 4, 2))
+    assert re.fullmatch(r"2 decode at \S+, topic s", rows(engine, "SHOW QUERIES")[0][8])
+    (analysed,) = run(engine, "EXPLAIN ANALYZE CSAS_O_0")
+    assert re.search(r"2 decode at \S+, topic s \(the first: s-\d offset \d: ", analysed.note)
 
 
 def test_a_source_in_use_cannot_be_dropped(engine: SqlEngine) -> None:
@@ -237,3 +241,24 @@ def test_a_join_of_streams_runs(engine: SqlEngine) -> None:
     (said,) = run(engine, "INSERT INTO R (ID, X) VALUES (2, 8), (2, 9)")
     assert said.text == "2 rows inserted"
     eventually(lambda: sorted(rows(engine, "SELECT * FROM J")), [(1, 5, 7), (2, 6, 8), (2, 6, 9)])
+
+
+def test_who_selects_from_a_topic_is_given_the_statement_that_makes_it_a_stream(engine: SqlEngine, log: Log) -> None:
+    log.admin().ensure_topic("Visits", partitions=1)
+    producer = log.producer()
+    for n, value in enumerate(
+        (b'{"page": "/", "ms": 1, "at": {"x": [1.5]}, "note": null}', b'{"page": "/b", "ms": 2.5}', b"no json")
+    ):
+        producer.send("Visits", value, key=b"ann", timestamp_ms=n)
+    producer.flush()
+    producer.close()
+    for asked in ("SELECT * FROM visits;", "CREATE TABLE n AS SELECT k, COUNT(*) AS c FROM visits GROUP BY k;"):
+        with pytest.raises(StatementError) as refused:
+            run(engine, asked)
+        made = refused.value.reason.partition(" records: ")[2]
+        assert made == (
+            "CREATE STREAM VISITS (k STRING KEY, PAGE STRING, MS DOUBLE, AT STRUCT<X ARRAY<DOUBLE>>, NOTE STRING) "
+            "WITH (KAFKA_TOPIC = 'Visits', VALUE_FORMAT = 'JSON');"
+        )
+    run(engine, made)
+    assert [row[1] for row in rows(engine, "SELECT * FROM visits;")] == ["/", "/b"]

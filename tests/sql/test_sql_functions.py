@@ -17,10 +17,10 @@ from logflume.sql.errors import StatementError
 from logflume.sql.evaluate import evaluate
 from logflume.sql.parser import parse_expression
 from logflume.streams.exact import ExpressionWriter, Namespace
-from logflume.streams.functions.java_time import format_timestamp, parse_timestamp
 from logflume.streams.functions.lookup import builtin_library
 from logflume.streams.functions.regexes import like, regexp_extract
 from logflume.streams.functions.sketches import distinct_add, distinct_count, distinct_merge, distinct_start
+from logflume.streams.java_time import format_timestamp, parse_timestamp
 
 VALUES: dict[str, Any] = {
     "ABS(-3) + SIGN(-2)": 2,

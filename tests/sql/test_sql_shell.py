@@ -27,12 +27,14 @@ from logflume.log.schemas import BIGINT, STRING, Column
 from logflume.log.server import start_embedded
 from logflume.log.server.addresses import parse_address
 from logflume.sql import SqlEngine, pull
-from logflume.sql.batch import Runner, open_engine, run_batch
+from logflume.sql.batch import Runner, run_batch
 from logflume.sql.completion import SqlCompleter
+from logflume.sql.opening import open_engine
+from logflume.sql.plain_input import is_accepted
 from logflume.sql.render import RowLines, fit_widths, print_rows
 from logflume.sql.results import PushRow, Rows
 from logflume.sql.session import Session
-from logflume.sql.shell import is_accepted, run_shell
+from logflume.sql.shell import run_shell
 
 CREATE = "CREATE STREAM s (id INT KEY, v STRING) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');"
 

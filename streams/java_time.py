@@ -14,6 +14,18 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 DAY_MS = 86_400_000
+UNITS_MS = {
+    "MILLISECOND": 1,
+    "MILLISECONDS": 1,
+    "SECOND": 1_000,
+    "SECONDS": 1_000,
+    "MINUTE": 60_000,
+    "MINUTES": 60_000,
+    "HOUR": 3_600_000,
+    "HOURS": 3_600_000,
+    "DAY": 86_400_000,
+    "DAYS": 86_400_000,
+}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCH_DAY = date(1970, 1, 1).toordinal()
 

@@ -1,0 +1,100 @@
+"""The CREATE STREAM that somebody needs who selects from a topic: its columns as its first records have them.
+
+A suggestion, no definition: it looks at a few records, for no longer than `WAIT_S`, and gives up on what it does not understand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from logflume.log import LogflumeError, TopicPartition, is_internal_topic
+from logflume.log.interfaces import Log
+
+from .format import name_text, string_text
+
+RECORDS_MAX, VALUE_BYTES_MAX, DEPTH_MAX, WAIT_S = 50, 100_000, 4, 1.0
+_BY_CLASS = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", str: "STRING"}
+
+
+def create_stream_hint(log: Log, source: str) -> str:
+    """Return the statement for the topic of an unknown source's name, however its case; '' without one, or without an answer."""
+    try:
+        known = [topic for topic in log.admin().list_topics() if topic.upper() == source.upper() and not is_internal_topic(topic)]
+        if len(known) != 1:
+            return ""
+        keys, values = _first_records(log, known[0])
+    except LogflumeError:
+        return ""
+    if not values:
+        return ""
+    columns = ["k STRING KEY"] if keys and all(map(_is_text, keys)) else []
+    objects = [found for found in map(_json_object, values) if found is not None]
+    if len(objects) * 2 < len(values):
+        return ""
+    named = _merged(objects)
+    if not named or any(name.upper() == "K" for name in named):
+        columns = []
+    columns += [f"{name_text(name.upper())} {_type(each, 0)}" for name, each in named.items()]
+    made = f"CREATE STREAM {name_text(source)} ({', '.join(columns)}) WITH (KAFKA_TOPIC = {string_text(known[0])}"
+    return f" There is a topic {known[0]}; by its first {len(values)} records: {made}, VALUE_FORMAT = 'JSON');"
+
+
+def _first_records(log: Log, topic: str) -> tuple[list[bytes], list[bytes]]:
+    """Return keys that are there and values of the first records of a topic."""
+    admin = log.admin()
+    partitions = [TopicPartition(topic, number) for number in range(admin.describe_topics([topic])[topic].partitions)]
+    starts, ends = admin.start_offsets(partitions), admin.end_offsets(partitions)
+    held = [each for each in partitions if ends[each] > starts[each]]
+    if not held:
+        return [], []
+    consumer = log.consumer(client_id="sql-columns", offset_reset="earliest")
+    try:
+        consumer.assign(held)
+        records = [record for chunk in consumer.poll(timeout_s=WAIT_S, max_records=RECORDS_MAX) for record in chunk.records()]
+    finally:
+        consumer.close()
+    values = [record.value for record in records if record.value is not None and len(record.value) <= VALUE_BYTES_MAX]
+    return [record.key for record in records if record.key is not None], values[:RECORDS_MAX]
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        return data.decode().isprintable()
+    except UnicodeDecodeError:
+        return False
+
+
+def _json_object(data: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _merged(objects: Iterable[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Return the values of each field, nulls left out, in the order in which fields are first met."""
+    found: dict[str, list[Any]] = {}
+    for each in objects:
+        for name, value in each.items():
+            found.setdefault(name, []).extend([] if value is None else [value])
+    return found
+
+
+def _type(values: list[Any], depth: int) -> str:
+    """Return the narrowest type that all values have; STRING, which takes any JSON, where they have none in common."""
+    kinds = {type(value) for value in values}
+    if kinds == {int, float}:
+        return "DOUBLE"
+    if len(kinds) != 1 or depth == DEPTH_MAX:
+        return "STRING"
+    (kind,) = kinds
+    if kind is list:
+        return f"ARRAY<{_type([item for items in values for item in items if item is not None], depth + 1)}>"
+    if kind is dict:
+        fields = _merged(values)
+        inner = ", ".join(f"{name_text(name.upper())} {_type(each, depth + 1)}" for name, each in fields.items())
+        return f"STRUCT<{inner}>" if fields else "STRING"
+    return _BY_CLASS[kind]
