@@ -59,7 +59,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 
 def test_orders_find_their_items_through_a_repartition_topic(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kernel_loader().load()
+    assert kernel_loader().load("message_rows")
     as_columns: dict[str, int] = {}
     plain = TaskOutputs.send_columns
 

@@ -15,8 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import logflume.streams as lf
+from logflume.log.schemas import BYTES, Column
 from logflume.streams import col
+from logflume.streams.operators.foreign_key import Subscribers
 from logflume.streams.operators.suppress import Leaving
+from logflume.streams.seams import StoreSpec
+from logflume.streams.state.store import Store
 from logflume.streams.testing import TopologyTestDriver
 
 from .running import kernels
@@ -154,6 +158,15 @@ def test_changes_taken_at_once_give_what_single_ones_give(build: Callable[[lf.Ap
         else:
             assert found == one_by_one
             assert others == problems
+
+
+def test_rows_that_no_foreign_key_names_are_not_remembered() -> None:
+    """Else a right table of millions of rows would cost memory beyond all settings, whoever asks for how few of them."""
+    subscribers = Subscribers(Store(StoreSpec("asked", (Column("key", BYTES),), (Column("row", BYTES),))))
+    subscribers.put_all([b"a", None], [b"left", b"other"], [True, True], [b"mark", b"mark"], [1, 1])
+    assert [subscribers.of(b"%d" % n) for n in range(100)] == [[]] * 100
+    assert subscribers.of(b"a") == [(b"left", (b"mark",))]
+    assert list(subscribers._of) == [b"a"]
 
 
 def last_of_each(records: list[Any]) -> dict[Any, Any]:

@@ -54,7 +54,7 @@ class Rules:
         suppress_takes_back: what leaves a suppress takes back what left it before (Kafka: the row before the latest one held
         back).
         loses_no_windows: a window that closes gives its result, however far time has jumped (Kafka: may have dropped it), and
-            its row is seen as long as with other emission (Kafka: 1 ms longer).
+            its row is seen as long as with other emission (Kafka: 1 ms longer), a session's until it has left (Kafka: 1 ms less).
         holds_nothing_back: a record of a join without a partner leaves with the first record that is late enough (Kafka: by a
             hint, and at most once per interval), as do windows that close.
     """

@@ -19,7 +19,8 @@ class SessionTable(AggregatedTable):
         self.store_time = NEVER
 
     def is_visible(self, end: int) -> bool:
-        return end >= self.store_time - self.keep_ms + 1
+        waits_for_close = self.rules.loses_no_windows and self.is_on_close
+        return end >= self.store_time - self.keep_ms + (not waits_for_close)
 
     def is_in_segment(self, end: int) -> bool:
         if self.rules.loses_no_windows:
