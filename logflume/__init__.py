@@ -130,7 +130,7 @@ def _missing(name: str) -> AttributeError:
     """Return the error for a name that is not here, with near matches."""
     if name.startswith("_") or name in ("cli", "log", "sql", "streams"):  # a part that is about to be imported
         return AttributeError(f"module 'logflume' has no attribute {name!r}")
-    missing = import_module("logflume.streams.dsl.missing").missing
+    missing = import_module("logflume.streams.missing").missing
     error: AttributeError = missing("logflume", name, __all__)
     return error
 

@@ -101,7 +101,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    from .dsl.missing import missing, suggesting
+    from .missing import missing, suggesting
 
     if name in __all__:
         found = getattr(import_module(f".{_OUTSIDE_DSL.get(name, 'dsl')}", __name__), name)

@@ -12,9 +12,9 @@ from logflume.log import InvalidInput, UnknownName, default_where
 from logflume.log.schemas import FormatSpec, default_registry
 
 from .. import graph as g
+from ..missing import missing
 from .binding import Scope, bind
 from .fields import Value
-from .missing import missing
 from .mistakes import show_shortly
 from .naming import Graph
 from .schemas import check_registered, key_columns, key_format, registered_value, value_format, value_schema

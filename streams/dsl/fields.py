@@ -14,7 +14,7 @@ from logflume.log import InvalidInput, UnknownName
 
 from ..expr import BinaryOp, Meta, UnaryOp
 from ..functions.scalar import Scalar
-from .missing import missing
+from ..missing import missing
 
 
 class Value:

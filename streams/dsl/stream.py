@@ -11,13 +11,13 @@ from logflume.log.schemas import ANY, BOOLEAN, Column, DataType, FormatSpec, is_
 
 from .. import graph as g
 from ..expr import Binary, BinaryOp, Cast, ColumnRef, Expr, Index, Literal, Side, Unary, UnaryOp
+from ..missing import missing
 from ..planner import internal_format
 from .binding import Scope, bind
 from .callables import Items, Pair, Pairs, returned_type
 from .calling import call, condition, foreach_node
 from .face import Face, picture
 from .fields import Field, Value
-from .missing import missing
 from .naming import Graph, slug
 from .schemas import PRIMITIVES, is_single, key_columns, key_format, value_format
 from .sinks import check_partitions, sink

@@ -11,13 +11,13 @@ from logflume.log.schemas import Column, FormatSpec
 
 from .. import graph as g
 from ..expr import Expr
+from ..missing import missing
 from . import aggregates as a
 from .binding import Scope, bind
 from .callables import expect_arguments, returned_type
 from .calling import call, condition, foreach_node
 from .face import Face, picture
 from .fields import Value
-from .missing import missing
 from .naming import Graph, duration, slug
 from .schemas import PRIMITIVES
 from .sinks import sink
