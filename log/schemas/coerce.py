@@ -3,7 +3,8 @@
 Slow and complete: the meaning of every format. The fast decoders hand a record over to this module as soon as it holds
 anything that they do not take as it is.
 
-JSON values arrive as Python objects whose numbers are int, or Decimal when the text has a fraction or an exponent.
+JSON values arrive as Python objects whose numbers are int, or Decimal when the text has a fraction or an exponent. What is
+like JSON but is not text may have bytes, too.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ def from_json(value: Any, type: DataType, path: str) -> Any:
         case Kind.BYTES:
             if isinstance(value, str):
                 return bytes_from_base64(value, path)
+            if isinstance(value, bytes):
+                return value
         case Kind.ARRAY:
             if isinstance(value, list):
                 assert type.element is not None

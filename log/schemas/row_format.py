@@ -1,12 +1,15 @@
-"""The ROW serde: rows as MessagePack arrays, [version, *values], for what an application writes for itself alone.
+"""The ROW serde: rows as MessagePack arrays, [mark, *values], for what an application writes for itself alone.
 
-Values are found by their place: who reads knows the columns. It is not for topics that others read, and has no name in SQL.
+Values are found by their place: who reads knows the columns. The mark is four bytes of the version of this form and of the
+names and types of the columns, so that an application which was changed does not take one column for another. It is not for
+topics that others read, and has no name in SQL.
 Where kernels read and write it they make the same bytes and the same rows. MessagePack: github.com/msgpack/msgpack, spec.md.
 """
 
 from __future__ import annotations
 
 import decimal
+import zlib
 from collections.abc import Callable, Sequence
 from types import GenericAlias
 from typing import Annotated, Any
@@ -17,7 +20,7 @@ from logflume.log.errors import DecodeError, InvalidInput
 
 from . import coerce
 from .json_format import any_object
-from .layouts import PLAIN_KINDS, Found, Layout, Leaf, Read, Wire, Write, as_they_lie
+from .layouts import PLAIN_KINDS, Found, Layout, Leaf, Read, Unheld, Wire, Write, as_they_lie
 from .serdes import FormatSpec, Row
 from .types import Column, DataType, Kind
 
@@ -41,6 +44,7 @@ _PYTHON_TYPES: dict[Kind, Any] = {
     Kind.TIME: int,
     Kind.TIMESTAMP: int,
 }
+_loads_parts = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 _UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
 _encode = msgspec.msgpack.Encoder(enc_hook=any_object).encode
@@ -94,9 +98,10 @@ def make_part_decode(
 ) -> Callable[[bytes | None], Row | None]:
     """Return the decoder of some columns of rows of these."""
     types = [_value_type(column.type) | None if column in wanted else msgspec.Raw for column in columns]
+    readers = tuple(msgspec.msgpack.Decoder(each).decode for each in types)
     loads = msgspec.msgpack.Decoder(GenericAlias(tuple, (int, *types))).decode
     places = [columns.index(column) + 1 for column in wanted]
-    is_whole = wanted == columns
+    is_whole, mark = wanted == columns, _mark(columns)
 
     def decode(data: bytes | None) -> Row | None:
         if data is None:
@@ -104,27 +109,64 @@ def make_part_decode(
         try:
             row: Any = loads(data)
         except _UNREADABLE:
-            row = _coerced(data, columns, wanted)
-        if row[0] != ROW_VERSION:
-            raise DecodeError(f"a row of form {row[0]!r}, this logflume reads {ROW_VERSION}: use the version that wrote it")
+            row = _coerced(data, columns, readers)
+        if row[0] != mark:
+            raise _other_version(columns)
         return row[1:] if is_whole else tuple([row[place] for place in places])
 
     return decode
 
 
-def _coerced(data: bytes, columns: tuple[Column, ...], wanted: tuple[Column, ...]) -> Row:
+def _coerced(data: bytes, columns: tuple[Column, ...], readers: tuple[Callable[[msgspec.Raw], Any], ...]) -> Row:
     """Read values of other types than their columns', as a callable may have made them, like JSON's."""
     try:
-        row: Any = msgspec.msgpack.decode(data)
+        mark, *parts = _loads_parts(data)
+        found = msgspec.msgpack.decode(mark)
     except _UNREADABLE as error:
         raise DecodeError(f"not a row of {_names(columns)}: {error}") from None
-    if not isinstance(row, list) or len(row) != len(columns) + 1:
-        raise DecodeError(f"expected a row of {_names(columns)}, found {str(row)[:80]}")
-    for place, column in enumerate(columns, 1):
-        if column in wanted and not (column.type.kind is Kind.BYTES and isinstance(row[place], bytes)):
-            value = decimal.Decimal(repr(row[place])) if isinstance(row[place], float) else row[place]
-            row[place] = coerce.from_json(value, column.type, column.name)
-    return tuple(row)
+    if found != _mark(columns):
+        raise _other_version(columns)
+    if len(parts) != len(columns):
+        raise DecodeError(f"expected a row of {_names(columns)}, found {len(parts)} values")
+    return (found, *map(_value, parts, columns, readers))
+
+
+def _value(part: msgspec.Raw, column: Column, read: Callable[[msgspec.Raw], Any]) -> Any:
+    """Return a value as its column's type, or as JSON's values are made that."""
+    try:
+        return read(part)
+    except _UNREADABLE:
+        pass
+    try:
+        return coerce.from_json(_as_of_json(msgspec.msgpack.decode(part)), column.type, column.name)
+    except DecodeError:
+        raise
+    except (*_UNREADABLE, TypeError, AttributeError, OverflowError) as error:  # as of a number that is infinite
+        raise DecodeError(f"{column.name}: expected {column.type}, found another value ({error})") from None
+
+
+def _as_of_json(value: Any) -> Any:
+    """Return a value with its floats as decimals, which is what `coerce` takes."""
+    if isinstance(value, float):
+        return decimal.Decimal(repr(value))
+    if isinstance(value, list):
+        return [_as_of_json(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _as_of_json(item) for key, item in value.items()}
+    return value
+
+
+def _mark(columns: tuple[Column, ...]) -> int:
+    """Return the mark of rows of these columns. The highest bit is set, so that it is always written in full."""
+    told = repr((ROW_VERSION, [(column.name, str(column.type)) for column in columns]))
+    return zlib.crc32(told.encode()) | 1 << 31
+
+
+def _other_version(columns: tuple[Column, ...]) -> DecodeError:
+    return DecodeError(
+        f"expected a row of {_names(columns)}, found one of other columns: another version of this application wrote it to its "
+        "internal topic. Let that version process what it has written before you upgrade, or `logflume streams reset` it"
+    )
 
 
 def _names(columns: Sequence[Column]) -> str:
@@ -133,12 +175,13 @@ def _names(columns: Sequence[Column]) -> str:
 
 def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Row | None], bytes | None]:
     """Return the encoder of rows of these columns."""
+    mark = _mark(columns)
 
     def encode(row: Row | None) -> bytes | None:
         if row is None:
             return None
         try:
-            return _encode((ROW_VERSION, *row))
+            return _encode((mark, *row))
         except _UNWRITABLE as error:
             raise InvalidInput(f"the row cannot be written with columns {[c.name for c in columns]}: {error}") from None
 
@@ -148,15 +191,19 @@ def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Row 
 # ------------------------------------------------------------------------------------------------ layouts
 
 
-def _head(count: int) -> bytes:
-    """Return what stands before the values of a row: the array's head and the version."""
-    return msgspec.msgpack.encode([ROW_VERSION, *[None] * count])[: -count or None]
+def _head(columns: tuple[Column, ...]) -> bytes:
+    """Return what stands before the values of a row: the array's head and the mark."""
+    count = len(columns)
+    return msgspec.msgpack.encode([_mark(columns), *[None] * count])[: -count or None]
 
 
 def read_layout(spec: FormatSpec, columns: tuple[Column, ...], wanted: tuple[Column, ...], record: bytes) -> Layout:
-    """Return how rows are read."""
+    """Return how rows are read. Raises Unheld: the record is none of these columns, which the serde says in words."""
+    head = _head(columns)
+    if not record.startswith(head):
+        raise Unheld(f"not a row of {_names(columns)}")
     steps = tuple((_operation(c), wanted.index(c) if c in wanted else -1, 0, 0, 0) for c in columns)
-    return Layout(Wire.ROW, _head(len(columns)), steps, leaves=tuple(map(_leaf, wanted)))
+    return Layout(Wire.ROW, head, steps, leaves=tuple(map(_leaf, wanted)))
 
 
 def _operation(column: Column) -> int:
@@ -185,7 +232,7 @@ def _reader(data_type: DataType) -> Read:
 def write_layout(spec: FormatSpec, columns: tuple[Column, ...]) -> Layout:
     """Return how rows are written."""
     steps = tuple((_operation(column), place, 0, 0, 0) for place, column in enumerate(columns))
-    return Layout(Wire.ROW, _head(len(columns)), steps, writers=tuple(map(_writer, columns)))
+    return Layout(Wire.ROW, _head(columns), steps, writers=tuple(map(_writer, columns)))
 
 
 def _writer(column: Column) -> Write | None:

@@ -11,12 +11,16 @@ import pytest
 
 import logflume.streams as lf
 from logflume.log import DecodeError, InvalidInput
-from logflume.log.schemas import BIGINT, INTEGER, ROW_FORMAT, STRING, Column, part_decode, serde
+from logflume.log.schemas import (
+    BIGINT, BYTES, DOUBLE, INTEGER, ROW_FORMAT, STRING, Column, array, decimal, part_decode, serde, struct,
+)  # fmt: skip
 from logflume.streams import col
+from logflume.streams.columns.decode import ValueDecoder
 from logflume.streams.kernels import kernel_loader
 from logflume.streams.testing import TopologyTestDriver
 
 from .running import kernels
+from .test_kernels_registered import chunk_of
 
 __all__ = ["kernels"]
 
@@ -92,13 +96,45 @@ def test_values_of_other_types_are_read_as_those_of_json_are() -> None:
         whole.encode((2**64, 1, "a"))
 
 
+def test_a_value_of_another_type_leaves_the_other_columns_as_they_are() -> None:
+    item = struct(Column("PRICE", decimal(9, 2)), Column("RAW", BYTES), Column("X", DOUBLE))
+    columns = (Column("id", BIGINT), Column("xs", array(DOUBLE)), Column("raws", array(BYTES)), Column("items", array(item)))
+    whole = serde(ROW_FORMAT, columns)
+    items = [{"PRICE": Decimal("1.10"), "RAW": b"\xff", "X": 0.5}, None]
+    good = (7, [1.5, None], [b"\x00", None], items)
+    assert whole.decode(whole.encode(good)) == good
+    assert whole.decode(whole.encode(("7", *good[1:]))) == good
+    mixed = [{"PRICE": "1.10", "RAW": b"\xff", "X": 0.5}, None]
+    assert whole.decode(whole.encode((7, [1.5, "2"], ["AA==", b"\x00"], mixed))) == (7, [1.5, 2.0], [b"\0", b"\0"], items)
+    with pytest.raises(DecodeError, match="id"):
+        whole.decode(whole.encode((float("inf"), *good[1:])))
+
+
+@pytest.mark.parametrize("kernels", ["without kernels", "with kernels"], indirect=True)
+@pytest.mark.parametrize(
+    "others", [WRITTEN[:2], (*WRITTEN, Column("more", BIGINT)), (Column("other", BIGINT), *WRITTEN[1:])], ids=["less", "more", "other"]
+)
+def test_rows_of_another_version_of_the_application_are_refused(others: tuple[Column, ...], kernels: str) -> None:
+    if kernels == "with kernels":
+        kernel_loader().load("message_rows")
+    record = serde(ROW_FORMAT, others).encode((1, 2, "a", 4)[: len(others)])
+    found: list[str] = []
+    chunk = chunk_of([record] * 200)
+    ValueDecoder(ROW_FORMAT, WRITTEN, frozenset({"id"})).decode(chunk, 0, 200, lambda row, error: found.append(str(error)))
+    assert len(found) == 200
+    assert "another version of this application" in found[0]
+    assert "`logflume streams reset`" in found[0]
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
         (b"", "not a row of"),
         (b'{"id":1}', "not a row of"),
-        (b"\x92\x01\x05", "expected a row of"),
-        (b"\x94\x02\x01\x01\xa1a", "form 2"),
+        (b"\x90", "not a row of"),
+        (b"\x92\x01\x05", "another version"),
+        (b"\x94\x01\x01\x01\xa1a", "another version"),
+        (b"\x93" + (serde(ROW_FORMAT, WRITTEN).encode((1, 2, "a")) or b"")[1:-2], "found 2 values"),
     ],
 )
 def test_other_bytes_are_refused_in_words(data: bytes, message: str) -> None:
