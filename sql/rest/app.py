@@ -38,7 +38,7 @@ from .errors import (
     RestError,
     as_rest_error,
 )
-from .forms import MEDIA_TYPES, Chunked, Delimited, Form, Protobuf, proto_of
+from .forms import MEDIA_TYPES, Chunked, Delimited, Form, Kind, Protobuf
 from .inserts import acknowledged
 from .queries import Queries, whole, written
 from .requests import RIGHTS, CloseRequest, KsqlRequest, StreamRequest, body_of, decoded, session_of
@@ -118,7 +118,7 @@ class SqlApp:
         asked = decoded(await body_of(request), KsqlRequest)
         session = session_of(asked.streamsProperties, asked.sessionVariables, request.scope, asked.requestProperties)
         await self._has_applied(asked.commandSequenceNumber)
-        return await self._answer(asked.ksql, session, Chunked())
+        return await self._answer(asked.ksql, session, Chunked)
 
     async def _has_applied(self, number: int | None) -> None:
         """Wait until a command is applied here that the client was told of, maybe by another server. Raises RestError."""
@@ -135,26 +135,25 @@ class SqlApp:
 
     async def _query_stream(self, request: Request) -> Response:
         accepted = [part.partition(";")[0].strip() for part in request.headers.get("accept", "*/*").split(",")]
-        form = next(
+        kind = next(
             (MEDIA_TYPES[part] for part in accepted if part in MEDIA_TYPES),
             Delimited if {"*/*", "application/*"} & set(accepted) else None,
         )
-        if form is None:
+        if kind is None:
             raise RestError(NOT_ACCEPTABLE, f"expected one of {', '.join(MEDIA_TYPES)} in Accept, found {', '.join(accepted)}")
         asked = decoded(await body_of(request), StreamRequest)
         session = session_of(asked.properties, asked.sessionVariables, request.scope, asked.requestProperties)
-        return await self._answer(asked.sql, session, form())
+        return await self._answer(asked.sql, session, kind)
 
-    async def _answer(self, text: str, session: Session, form: Form) -> Response:
+    async def _answer(self, text: str, session: Session, kind: Kind) -> Response:
         started = self._queries.start_at_once(text, session)
         if started is None:
             started = await run_in_threadpool(self._queries.start, text, session)
-        if isinstance(form, Protobuf):
-            try:
-                await run_in_threadpool(proto_of, started.columns)
-            except InvalidInput as error:
-                await run_in_threadpool(self._queries.close, started.id)
-                raise RestError(NOT_ACCEPTABLE, f"these rows cannot be {form.media_type}: {error}") from error
+        try:
+            form: Form = await run_in_threadpool(Protobuf, started.columns) if kind is Protobuf else kind()
+        except InvalidInput as error:
+            await run_in_threadpool(self._queries.close, started.id)
+            raise RestError(NOT_ACCEPTABLE, f"these rows cannot be {kind.media_type}: {error}") from error
         content = whole(started, form)
         if content is not None:
             return Response(content, media_type=form.media_type)
