@@ -23,10 +23,13 @@ def analyzed(
     known: Iterable[str],
     status: Callable[[], EngineStatus | None],
     *,
+    may_read: Callable[[str], bool],
     wait: Callable[[float], object],
     monotonic_s: Callable[[], float],
 ) -> Rows:
     """Look at a query twice and tell of its steps, in the order in which rows go through them.
+
+    `may_read`: whether who asks may read a topic; a record that was left out is shown to no others.
 
     Raises:
         StatementError: there is no such query, or it runs nowhere now.
@@ -45,7 +48,9 @@ def analyzed(
         raise StatementError(f"query {query_id} runs nowhere now{cause}", s.span)
     counts = _counts(found)
     rows = [(step, count, round((count - before.get(step, 0)) / elapsed_s, 1)) for step, count in counts.items()]
-    dropped = "; ".join(f"{each} (the first: {each.first})" for each in found.left_out) or "none"
+    dropped = (
+        "; ".join(f"{each} (the first: {each.first})" if may_read(each.topic) else str(each) for each in found.left_out) or "none"
+    )
     note = (
         f"{str(found.state).upper()}, {len(found.tasks)} tasks; in {found.records_in}, out {found.records_out}, "
         f"lag {'unknown' if found.lag_records is None else found.lag_records}, left out: {dropped}; "

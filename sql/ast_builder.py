@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -25,6 +26,9 @@ SOURCES_MAX = 100
 WHENS_MAX = 500
 """Branches of a CASE: each is code within that of the one before."""
 
+INT64 = range(-(2**63), 2**63)
+"""The whole numbers that a BIGINT holds."""
+
 _CALENDAR = ("WEEK", "MONTH", "QUARTER", "YEAR")
 
 
@@ -34,6 +38,13 @@ def _span(meta: Any) -> Span:
 
 def _token_span(token: Token) -> Span:
     return Span(token.start_pos or 0, token.end_pos or 0)
+
+
+def _whole(token: Token) -> int:
+    digits = token.lstrip("0") or "0"
+    if len(digits) > len(str(INT64.stop)) or int(digits) not in INT64:
+        raise SyntaxFault("Invalid numeric literal: this number does not fit a BIGINT (64 bits)", _token_span(token))
+    return int(digits)
 
 
 def unquote(text: str) -> str:
@@ -391,7 +402,7 @@ class AstBuilder(Transformer[Token, Any]):
 
     def as_of_time(self, meta: Any, children: list[Any]) -> ast.AsOf:
         token = children[0]
-        return ast.AsOf(unquote(token) if token.type == "STRING" else int(token), span=_span(meta))
+        return ast.AsOf(unquote(token) if token.type == "STRING" else _whole(token), span=_span(meta))
 
     def as_of_offsets(self, meta: Any, children: list[Any]) -> ast.AsOf:
         return ast.AsOf(offsets=tuple(map(int, children)), span=_span(meta))
@@ -439,7 +450,7 @@ class AstBuilder(Transformer[Token, Any]):
         return ast.Join(kind, source, within, on, span=_span(meta))
 
     def duration(self, meta: Any, children: list[Any]) -> ast.Duration:
-        amount, unit = int(children[0]), children[1]
+        amount, unit = _whole(children[0]), children[1]
         if unit not in UNITS_MS:
             known = ", ".join(sorted({u for u in UNITS_MS if u.endswith("S")}))
             calendar = f"; WINDOW CALENDAR ({unit}) has those of the calendar" if unit in _CALENDAR else ""
@@ -507,7 +518,7 @@ class AstBuilder(Transformer[Token, Any]):
 
     def limit(self, meta: Any, children: list[Any]) -> _Clause:
         limit, offset = children
-        return _Clause(("LIMIT", ((int(limit), int(offset or 0)), _span(meta))))
+        return _Clause(("LIMIT", ((_whole(limit), 0 if offset is None else _whole(offset)), _span(meta))))
 
     def relation(self, meta: Any, children: list[Any]) -> tuple[Any, ...]:
         return tuple(children)
@@ -595,10 +606,10 @@ class AstBuilder(Transformer[Token, Any]):
 
     def print(self, meta: Any, children: list[Any]) -> ast.Print:
         name, from_beginning, interval, limit = children
-        every = 1 if interval is None else int(interval)
+        every = 1 if interval is None else _whole(interval)
         if every < 1:
             raise SyntaxFault(f"INTERVAL is at least 1, found {every}", _span(meta))
-        most = None if limit is None else int(limit)
+        most = None if limit is None else _whole(limit)
         return ast.Print(_name_or_string(name), from_beginning is not None, every, most, span=_span(meta))
 
     def from_beginning(self, meta: Any, children: list[Any]) -> str:
@@ -677,6 +688,8 @@ class AstBuilder(Transformer[Token, Any]):
             value = Decimal(literal.text)
         elif not isinstance(literal, ast.NullLiteral):
             value = literal.value
+        if (type(value) is int and value not in INT64) or value in (math.inf, -math.inf):  # the literal itself is not kept
+            raise SyntaxFault(f"Invalid numeric literal: the value of {text} does not fit 64 bits", literal.span)
         is_as_written = isinstance(name, Token) or text != text.upper()
         return ast.Property(text.upper(), value, text if is_as_written else text.lower(), span=_span(meta))
 
@@ -757,7 +770,7 @@ class AstBuilder(Transformer[Token, Any]):
     def assert_schema(self, meta: Any, children: list[Any]) -> ast.AssertSchema:
         absent, subject, number, timeout = children
         found = None if subject is None else _name_or_string(subject)
-        return ast.AssertSchema(found, None if number is None else int(number), absent is not None, timeout, span=_span(meta))
+        return ast.AssertSchema(found, None if number is None else _whole(number), absent is not None, timeout, span=_span(meta))
 
     def assert_source(self, meta: Any, children: list[Any]) -> ast.AssertSource:
         kind, name, elements, properties = children

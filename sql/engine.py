@@ -287,7 +287,7 @@ class SqlEngine:
             if isinstance(statement, ast.Print):
                 return [start_print(statement, self._log, settings.get(REGISTRY_URL, self._registry))]
             if isinstance(statement, ast.Explain) and statement.is_analyzed:
-                return [self._analyze(statement)]
+                return [self._analyze(statement, user.rights)]
             if isinstance(statement, ast.AssertTopic | ast.AssertSchema):
                 return [check_assertion(statement, self._log, settings.get(REGISTRY_URL, self._registry), settings=settings)]
             with self._lock:
@@ -296,7 +296,7 @@ class SqlEngine:
             reset = settings.get("ksql.streams.auto.offset.reset", settings.get("auto.offset.reset", "earliest"))
             if user.on_read is None or reset.lower() != "earliest":
                 return results
-            return [self._first_read(each, user.on_read) for each in results]
+            return [self._first_read(each, user.on_read, user.reads_until_s) for each in results]
         except StatementError as e:
             if isinstance(e, UnknownSource) and user.rights.is_admin:
                 e.reason += create_stream_hint(self._log, e.name)
@@ -411,12 +411,19 @@ class SqlEngine:
         status = self.status().get(query_id)
         return "" if status is None or status.state is not EngineState.FAILED else f"it has failed: {status.error}"
 
-    def _analyze(self, s: ast.Explain) -> Rows:
+    def _analyze(self, s: ast.Explain, rights: Rights) -> Rows:
         """Look at a query for a while; not under the lock, for it changes nothing."""
         self.catch_up()
         queries = list(self.catalog.queries)
         s = replace(s, query_id=next((q for q in queries if q.upper() == (s.query_id or "").upper()), s.query_id))
-        return analyzed(s, queries, lambda: self.status().get(s.query_id or ""), wait=time.sleep, monotonic_s=time.monotonic)
+        return analyzed(
+            s,
+            queries,
+            lambda: self.status().get(s.query_id or ""),
+            may_read=rights.may_read,
+            wait=time.sleep,
+            monotonic_s=time.monotonic,
+        )
 
     def _plans(self) -> dict[str, QueryPlan]:
         return {query_id: known.planned.plan for query_id, known in self._applied.queries.items()}
@@ -494,7 +501,7 @@ class SqlEngine:
         register_schemas(prepared.planned, s.span)
         return self._start(prepared, compiled)
 
-    def _first_read(self, made: Result, on_read: Callable[[int, int], object]) -> Result:
+    def _first_read(self, made: Result, on_read: Callable[[int, int], object], until_s: float | None) -> Result:
         """Return what was said of a new query once it has read what its topics hold, so that what is asked next sees that."""
         query_id = made.query_id if isinstance(made, Message) else None
         known = self._applied.queries.get(query_id or "")
@@ -502,7 +509,13 @@ class SqlEngine:
             return made
         plan, admin = self._compiled(query_id, known), self._log.admin()
         left = wait_until_read(
-            admin, plan, on_read, has_failed=lambda: bool(self._cause(query_id)), monotonic_s=time.monotonic, wait=time.sleep
+            admin,
+            plan,
+            on_read,
+            until_s=until_s,
+            has_failed=lambda: bool(self._cause(query_id)),
+            monotonic_s=time.monotonic,
+            wait=time.sleep,
         )
         return replace(made, text=f"{made.text}; {left} so far, it goes on") if left else made
 

@@ -2,6 +2,7 @@
 
 SqlError                    anything about SQL
 +-- StatementError          a statement that cannot be run: position, cause and fix; nothing has changed
+|   +-- UnknownSource       no stream or table of that name
 |   +-- SyntaxFault         the text is not of the dialect (ksqlDB's parse error)
 |   +-- NotSupported        of the dialect, but without meaning here yet
 +-- QueryFailed             a running query stopped

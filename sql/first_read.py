@@ -19,17 +19,18 @@ def wait_until_read(
     plan: Plan,
     on_read: Told,
     *,
+    until_s: float | None = None,
     has_failed: Callable[[], bool],
     monotonic_s: Callable[[], float],
     wait: Callable[[float], object],
 ) -> str:
-    """Wait until all that is in the query's topics now is read and committed, `LIMIT_S` at most.
+    """Wait until all that is in the query's topics now is read and committed: `LIMIT_S` at most, or until `until_s` by the clock.
 
     Returns '' if that is so, else how far it has come. `has_failed`: whether nothing is to be waited for any more.
     """
     between = {out.topic for sub in plan.subtopologies for out in sub.outputs.values() if out.is_repartition}
     read = {topic for sub in plan.subtopologies for topic in sub.shared_topics()}
-    deadline_s = monotonic_s() + LIMIT_S
+    deadline_s = monotonic_s() + LIMIT_S if until_s is None else until_s
     for topics in (read - between, *(between for _ in between)):  # what one stage has put out is read by the next one
         ends, starts = _ends(admin, topics)
         while True:

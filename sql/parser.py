@@ -17,7 +17,7 @@ from logflume.log import near_matches
 
 from . import ast
 from .ast import NOWHERE, Span
-from .ast_builder import AstBuilder
+from .ast_builder import INT64, AstBuilder
 from .errors import SqlError, StatementError, SyntaxFault
 from .parser_cache import cached_parser
 from .scripts import StatementText, split_script, substitute
@@ -147,9 +147,6 @@ def _refuse_deep(tree: Tree[Any]) -> None:
     raise SyntaxFault(f"expressions are nested more than {DEPTH_MAX} deep; split the statement in two", span)
 
 
-_INT64 = range(-(2**63), 2**63)
-
-
 def _refuse_overflow(statement: ast.Node, text: str) -> None:
     """Refuse numbers that their type cannot hold; only with its sign is it known whether one fits."""
     todo: list[Any] = [statement]
@@ -161,7 +158,7 @@ def _refuse_overflow(statement: ast.Node, text: str) -> None:
             if math.isinf(value.value):
                 raise SyntaxFault(f"Number overflows DOUBLE: {text[value.span.start : value.span.stop]}", value.span)
         elif isinstance(value, ast.IntegerLiteral):
-            if value.value not in _INT64:
+            if value.value not in INT64:
                 shown = text[value.span.start : value.span.stop]
                 raise SyntaxFault(f"Invalid numeric literal: {shown} does not fit a BIGINT (64 bits)", value.span)
         elif isinstance(value, ast.Node):

@@ -20,6 +20,7 @@ class Session:
     Attributes:
         rows_max: more rows of a query that ends are not asked for: a screen holds no more.
         on_read: told how many of how many records such a query has read.
+        reads_until_s: by the monotonic clock, until when new queries are waited for in all; None: `first_read.LIMIT_S` each.
     """
 
     properties: dict[str, str] = field(default_factory=dict)
@@ -27,6 +28,7 @@ class Session:
     rights: Rights = EVERYTHING
     rows_max: int | None = None
     on_read: Callable[[int, int], object] | None = None
+    reads_until_s: float | None = None
 
 
 def session_statement(statement: ast.Statement, user: Session) -> Result:

@@ -12,9 +12,12 @@ from typing import Any
 from logflume.log import LogflumeError, TopicPartition, is_internal_topic
 from logflume.log.interfaces import Log
 
+from .binding.scope import RESERVED_COLUMNS
 from .format import name_text, string_text
 
 RECORDS_MAX, VALUE_BYTES_MAX, DEPTH_MAX, WAIT_S = 50, 100_000, 4, 1.0
+COLUMNS_CHARS_MAX = 4000
+"""Columns that are longer, about a hundred, are nothing to read in an error."""
 _BY_CLASS = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", str: "STRING"}
 
 
@@ -34,10 +37,13 @@ def create_stream_hint(log: Log, source: str) -> str:
     if len(objects) * 2 < len(values):
         return ""
     named = _merged(objects)
-    if not named or any(name.upper() == "K" for name in named):
+    if not named or "K" in named:
         columns = []
-    columns += [f"{name_text(name.upper())} {_type(each, 0)}" for name, each in named.items()]
-    made = f"CREATE STREAM {name_text(source)} ({', '.join(columns)}) WITH (KAFKA_TOPIC = {string_text(known[0])}"
+    columns += [f"{name_text(name)} {_type(each, 0)}" for name, each in named.items() if name not in RESERVED_COLUMNS]
+    listed = ", ".join(columns)
+    if not listed or len(listed) > COLUMNS_CHARS_MAX:
+        return ""
+    made = f"CREATE STREAM {name_text(source)} ({listed}) WITH (KAFKA_TOPIC = {string_text(known[0])}"
     return f" There is a topic {known[0]}; by its first {len(values)} records: {made}, VALUE_FORMAT = 'JSON');"
 
 
@@ -75,11 +81,15 @@ def _json_object(data: bytes) -> dict[str, Any] | None:
 
 
 def _merged(objects: Iterable[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Return the values of each field, nulls left out, in the order in which fields are first met."""
+    """Return the values of each field, nulls left out, in the order in which fields are first met.
+
+    Fields are one whose names differ in case only, as for who reads them; what cannot be a name is left out.
+    """
     found: dict[str, list[Any]] = {}
     for each in objects:
         for name, value in each.items():
-            found.setdefault(name, []).extend([] if value is None else [value])
+            if name and name.isprintable():
+                found.setdefault(name.upper(), []).extend([] if value is None else [value])
     return found
 
 
@@ -95,6 +105,6 @@ def _type(values: list[Any], depth: int) -> str:
         return f"ARRAY<{_type([item for items in values for item in items if item is not None], depth + 1)}>"
     if kind is dict:
         fields = _merged(values)
-        inner = ", ".join(f"{name_text(name.upper())} {_type(each, depth + 1)}" for name, each in fields.items())
+        inner = ", ".join(f"{name_text(name)} {_type(each, depth + 1)}" for name, each in fields.items())
         return f"STRUCT<{inner}>" if fields else "STRING"
     return _BY_CLASS[kind]

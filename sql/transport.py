@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import select
+import selectors
+import socket
 import ssl
+import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -34,18 +36,37 @@ class Answer:
 
     def read(self) -> bytes:
         """Return the whole body. Raises TransportError."""
-        with self._transport.told():
-            body = self._response.read()
-        self.close()
-        return body
+        try:
+            with self._transport.told():
+                return self._response.read()
+        finally:
+            self.close()
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the body line by line, as they come, without their ends. Raises TransportError."""
+        """Yield the body line by line, as they come, without their ends. Raises TransportError, also where it is cut off."""
+        rest = bytearray()
+        try:
+            for part in self._parts():
+                *ended, begun = part.split(b"\n")
+                for each in ended:
+                    rest += each
+                    if line := bytes(rest.rstrip(b"\r")):
+                        yield line
+                    rest.clear()
+                rest += begun
+            if rest:
+                yield bytes(rest)
+        finally:
+            self.close()
+
+    def _parts(self) -> Iterator[bytes]:
+        """Yield the body as it comes; not by the response's own lines, which take an end that comes early for the end."""
         with self._transport.told():
-            for line in self._response:
-                if line := line.rstrip(b"\r\n"):
-                    yield line
-        self.close()
+            if self._response.length is not None:
+                yield self._response.read()
+                return
+            while part := self._response.read1():
+                yield part
 
     def close(self) -> None:
         """Give the connection back, once; end it where there is more to read."""
@@ -59,22 +80,35 @@ class Transport:
     """Connections with one server; for any threads. `authorization`: the header, if the server asks for one."""
 
     def __init__(self, address: str, *, authorization: str | None = None, ca: Path | None = None) -> None:
-        parts = urlsplit(address)
         try:
-            self._host, self._port = parts.hostname, parts.port
-        except ValueError as error:
-            raise InvalidInput(f"{address} is no address of a SQL server, such as http://127.0.0.1:8088: {error}") from None
-        if parts.scheme not in ("http", "https") or not self._host:
-            raise InvalidInput(f"{address} is no address of a SQL server, such as http://127.0.0.1:8088")
+            parts = urlsplit(address)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host, port = None, None
+        if not host or parts.scheme not in ("http", "https"):
+            shown = address.rpartition("@")[2]  # before it may stand a password
+            raise InvalidInput(f"{shown} is no address of a SQL server, such as http://127.0.0.1:8088")
+        self._host, self._port = host, port if port is not None else {"http": 80, "https": 443}[parts.scheme]
         self.address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         self._path = parts.path.rstrip("/")
         self._tls = ssl.create_default_context(cafile=ca) if parts.scheme == "https" else None
         self._headers = {} if authorization is None else {"Authorization": authorization}
         self._idle: deque[http.client.HTTPConnection] = deque(maxlen=_IDLE_MAX)
+        self._used: dict[http.client.HTTPConnection, socket.socket] = {}
+        self._is_closed = False
+        self._lock = threading.Lock()
 
     def close(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+        """End all connections, also those on which somebody still waits for an answer: who does gets a TransportError."""
+        with self._lock:
+            self._is_closed = True
+            idle, used = list(self._idle), list(self._used.values())
+            self._idle.clear()
+        for connection in idle:
+            connection.close()
+        for sock in used:
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # that of an SSLSocket takes its state from under who reads
 
     def send(
         self,
@@ -88,25 +122,32 @@ class Transport:
         """Send a request; return the answer when it begins. `timeout_s`: how long nothing may come, None: for ever.
 
         Raises:
-            TransportError: there is no answer.
+            TransportError: there is no answer, or `close` was called.
         """
         with self.told():
             connection = self._connection()
             try:
                 assert connection.sock is not None
+                with self._lock:
+                    if self._is_closed:
+                        raise TransportError(f"the client of {self.address} is closed")
+                    self._used[connection] = connection.sock
                 connection.sock.settimeout(TIMEOUT_S)
                 connection.request(method, self._path + path, body, {**self._headers, **headers})
                 connection.sock.settimeout(timeout_s)
                 return Answer(self, connection, connection.getresponse())
             except BaseException:
-                connection.close()
+                self.give_back(connection, is_idle=False)
                 raise
 
     def give_back(self, connection: http.client.HTTPConnection, *, is_idle: bool) -> None:
         """Keep a connection for the next request, or end it."""
-        if is_idle and connection.sock is not None and len(self._idle) < _IDLE_MAX:
-            self._idle.append(connection)
-        else:
+        with self._lock:
+            self._used.pop(connection, None)
+            is_kept = is_idle and not self._is_closed and connection.sock is not None and len(self._idle) < _IDLE_MAX
+            if is_kept:
+                self._idle.append(connection)
+        if not is_kept:
             connection.close()
 
     @contextlib.contextmanager
@@ -114,8 +155,10 @@ class Transport:
         """Raise what goes wrong on the way as TransportError."""
         try:
             yield
+        except http.client.IncompleteRead as error:
+            raise TransportError(f"the answer of the SQL server at {self.address} was cut off") from error
         except (OSError, http.client.HTTPException) as error:
-            cause = error or type(error).__name__
+            cause = str(error) or type(error).__name__
             raise TransportError(f"no SQL server answers at {self.address}: {cause}; is it running?") from error
 
     def _connection(self) -> http.client.HTTPConnection:
@@ -124,10 +167,9 @@ class Transport:
                 found = self._idle.pop()
             except IndexError:
                 break
-            if found.sock is not None and not select.select([found.sock], [], [], 0)[0]:
+            if found.sock is not None and not _has_input(found.sock):
                 return found
             found.close()
-        assert self._host is not None
         made = (
             http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_TIMEOUT_S)
             if self._tls is None
@@ -135,3 +177,10 @@ class Transport:
         )
         made.connect()
         return made
+
+
+def _has_input(sock: socket.socket) -> bool:
+    """Tell whether something has arrived; for any number of descriptors, unlike select()."""
+    with selectors.DefaultSelector() as ready:
+        ready.register(sock, selectors.EVENT_READ)
+        return bool(ready.select(0))

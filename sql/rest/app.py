@@ -22,6 +22,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from logflume.log import InvalidInput, LogflumeError
 from logflume.log.registry import EVERYTHING, Fault, RegistryError, Rights, Users
 from logflume.sql.engine import SqlEngine
+from logflume.sql.first_read import LIMIT_S
 from logflume.sql.properties import is_known
 from logflume.sql.session import Session
 
@@ -37,14 +38,18 @@ from .errors import (
     RestError,
     as_rest_error,
 )
-from .forms import MEDIA_TYPES, Chunked, Delimited, Form, Protobuf, proto_of
+from .forms import MEDIA_TYPES, Chunked, Delimited, Form, Kind, Protobuf
 from .inserts import acknowledged
 from .queries import Queries, whole, written
 from .requests import RIGHTS, CloseRequest, KsqlRequest, StreamRequest, body_of, decoded, session_of
 from .statements import Statements
 from .values import to_json
 
-COMMAND_WAIT_S, COMMAND_POLL_S = 5.0, 0.05
+COMMAND_WAIT_S, COMMAND_POLL_S, COMMAND_POLL_MAX_S = 5.0, 0.05, 1.0
+COMMANDS_AHEAD_MAX = 1000
+"""So many numbers further than the last command no other server can be: nothing is waited for."""
+FIRST_READS_MAX = 16
+"""Requests at a time that wait until a new query has read its topics: each holds a thread, of the 40 that all requests share."""
 JSON = "application/vnd.ksql.v1+json"
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -55,6 +60,7 @@ class SqlApp:
     def __init__(self, engine: SqlEngine, *, version: str, users: Users | None = None) -> None:
         self._engine, self._version = engine, version
         self._statements, self._queries = Statements(engine), Queries(engine)
+        self._first_reads = asyncio.Semaphore(FIRST_READS_MAX)
         self._cluster_id = str(engine.log.admin().request("Metadata", topics=[]).cluster_id)
         posts = {
             "/ksql": self._ksql,
@@ -97,10 +103,11 @@ class SqlApp:
         session = session_of(asked.streamsProperties, asked.sessionVariables, request.scope)
         await self._has_applied(asked.commandSequenceNumber)
         if asked.waitsUntilRead:
-            session.on_read = lambda read, total: None
+            session.on_read, session.reads_until_s = lambda read, total: None, time.monotonic() + LIMIT_S
         sending = self._statements.insert_at_once(asked.ksql, session)
         if sending is None:
-            return _json(await run_in_threadpool(self._statements.execute, asked.ksql, session))
+            async with self._first_reads if asked.waitsUntilRead else contextlib.nullcontext():
+                return _json(await run_in_threadpool(self._statements.execute, asked.ksql, session))
         try:
             await sending.done()
         except (LogflumeError, TimeoutError) as error:
@@ -111,42 +118,42 @@ class SqlApp:
         asked = decoded(await body_of(request), KsqlRequest)
         session = session_of(asked.streamsProperties, asked.sessionVariables, request.scope, asked.requestProperties)
         await self._has_applied(asked.commandSequenceNumber)
-        return await self._answer(asked.ksql, session, Chunked())
+        return await self._answer(asked.ksql, session, Chunked)
 
     async def _has_applied(self, number: int | None) -> None:
         """Wait until a command is applied here that the client was told of, maybe by another server. Raises RestError."""
-        given_up_s = time.monotonic() + COMMAND_WAIT_S
-        while number is not None and number > await run_in_threadpool(self._engine.last_command, at_least=number):
-            if time.monotonic() >= given_up_s:
+        given_up_s, pause_s = time.monotonic() + COMMAND_WAIT_S, COMMAND_POLL_S
+        while number is not None and number > (last := await run_in_threadpool(self._engine.last_command, at_least=number)):
+            if number > last + COMMANDS_AHEAD_MAX or time.monotonic() >= given_up_s:
                 raise RestError(
                     COMMAND_AWAITED,
                     "Timed out while waiting for a previous command to execute. command sequence number: "
                     f"{number}; this server knows none of that number",
                 )
-            await asyncio.sleep(COMMAND_POLL_S)
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, COMMAND_POLL_MAX_S)
 
     async def _query_stream(self, request: Request) -> Response:
         accepted = [part.partition(";")[0].strip() for part in request.headers.get("accept", "*/*").split(",")]
-        form = next(
+        kind = next(
             (MEDIA_TYPES[part] for part in accepted if part in MEDIA_TYPES),
             Delimited if {"*/*", "application/*"} & set(accepted) else None,
         )
-        if form is None:
+        if kind is None:
             raise RestError(NOT_ACCEPTABLE, f"expected one of {', '.join(MEDIA_TYPES)} in Accept, found {', '.join(accepted)}")
         asked = decoded(await body_of(request), StreamRequest)
         session = session_of(asked.properties, asked.sessionVariables, request.scope, asked.requestProperties)
-        return await self._answer(asked.sql, session, form())
+        return await self._answer(asked.sql, session, kind)
 
-    async def _answer(self, text: str, session: Session, form: Form) -> Response:
+    async def _answer(self, text: str, session: Session, kind: Kind) -> Response:
         started = self._queries.start_at_once(text, session)
         if started is None:
             started = await run_in_threadpool(self._queries.start, text, session)
-        if isinstance(form, Protobuf):
-            try:
-                await run_in_threadpool(proto_of, started.columns)
-            except InvalidInput as error:
-                await run_in_threadpool(self._queries.close, started.id)
-                raise RestError(NOT_ACCEPTABLE, f"these rows cannot be {form.media_type}: {error}") from error
+        try:
+            form: Form = await run_in_threadpool(Protobuf, started.columns) if kind is Protobuf else kind()
+        except InvalidInput as error:
+            await run_in_threadpool(self._queries.close, started.id)
+            raise RestError(NOT_ACCEPTABLE, f"these rows cannot be {kind.media_type}: {error}") from error
         content = whole(started, form)
         if content is not None:
             return Response(content, media_type=form.media_type)
@@ -184,9 +191,9 @@ class SqlApp:
             async for part in written(started, form, self._queries):
                 for line in part.splitlines():
                     await socket.send_text(line.decode())
-        except RestError as error:
+        except (LogflumeError, RestError) as error:
             code = 1002
-            await socket.send_text(to_json(error.body()).decode())
+            await socket.send_text(to_json(as_rest_error(error).body()).decode())
         except WebSocketDisconnect:
             return
         await socket.close(code)

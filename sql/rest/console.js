@@ -119,15 +119,18 @@ async function follow(sql, take, signal) {
   const message = (line) => {
     const text = line.replace(/^\[|,$/g, "");
     if (!text || text === "]") return true;
-    try { take(parse(text)); return true; } catch (error) { if (!(error instanceof SyntaxError)) throw error; }
-    if (!text.endsWith("]")) return false;
-    take(parse(text.slice(0, -1))); // the last one closes the array
-    return true;
+    for (const form of text.endsWith("]") ? [text, text.slice(0, -1)] : [text]) { // the last one closes the array
+      let told;
+      try { told = parse(form); } catch { continue; }
+      take(told);
+      return true;
+    }
+    return false; // not whole yet
   };
   for (let read = await reader.read(); !read.done; read = await reader.read()) {
     const lines = (rest + read.value).split("\n");
     rest = lines.pop();
-    lines.forEach(message);
+    for (const line of lines) if (!message(line)) throw new Error(`the server sent what is no row: ${line.slice(0, 200)}`);
     if (message(rest)) rest = ""; // whole, though its end of line comes with the next one
   }
 }
@@ -190,12 +193,14 @@ function gridOfObjects(objects) {
   return gridOf(names.map((name) => [name, ""]), objects.map((each) => names.map((name) => each[name] ?? null)));
 }
 
-function failed(error, script = null) {
+/** `isEditors`: the place that the error tells is one in the editor. */
+function failed(error, isEditors = false) {
   const made = block(null, make("p", {}, error.message));
   made.classList.add("bad");
-  const place = script !== null && /line (\d+), column (\d+)/.exec(error.message);
+  const place = isEditors && /line (\d+), column (\d+)/.exec(error.message);
   if (!place) return;
   made.append(make("div", { className: "bar" }, button("Go to the place", () => {
+    const script = $("editor").value;
     const before = script.split("\n").slice(0, place[1] - 1).join("\n").length + (place[1] > 1 ? 1 : 0);
     const at = before + Number(place[2]) - 1;
     const word = /^[\w$@]+|^./.exec(script.slice(at));
@@ -283,45 +288,45 @@ async function alone(act) {
   }
 }
 
-/** Run a script. Statements that follow each other go in one request; a query has its own. */
-function run(script) {
+/** Run a script, maybe of the editor. Statements that follow each other go in one request; a query has its own. */
+function run(script, isEditors = false) {
   return alone(async (signal) => {
     const statements = split(script);
     while (statements.length) {
       const first = statements.shift();
       if (isQuery(first.text)) {
-        await query(script, first, signal);
+        await query(script, first, signal, isEditors);
       } else if (/^(?:SET|UNSET|DEFINE|UNDEFINE)\b/i.test(first.text)) {
-        await change(script, first, signal);
+        await change(script, first, signal, isEditors);
       } else {
         let last = first, count = 1;
         const goesOn = (each) => each && !isQuery(each.text) && !/^(?:SET|UNSET|DEFINE|UNDEFINE)\b/i.test(each.text);
         for (; goesOn(statements[0]); count += 1) last = statements.shift();
-        await command(script, first.begin, last.end, count, signal);
+        await command(script, first.begin, last.end, count, signal, isEditors);
       }
     }
   }).catch(() => {});
 }
 
-async function command(script, begin, end, count, signal) {
+async function command(script, begin, end, count, signal, isEditors) {
   let entities;
   try {
     entities = await ksql(inPlace(script, begin, end), { signal });
   } catch (error) {
     error.entities?.forEach(showEntity);
-    return fail(error, script);
+    return fail(error, isEditors);
   }
   entities.forEach(showEntity);
   if (count > entities.length) block(null, make("p", {}, `${plural(count - entities.length, "INSERT")} done`));
 }
 
 /** Show a fault at its place, and do nothing of what comes after it. */
-function fail(error, script) {
-  if (error.name !== "AbortError") failed(error, script);
+function fail(error, isEditors) {
+  if (error.name !== "AbortError") failed(error, isEditors);
   throw new DOMException("the rest is not run", "AbortError");
 }
 
-async function query(script, statement, signal) {
+async function query(script, statement, signal, isEditors) {
   const foot = make("p", { className: "foot" }, "waiting for the first row …");
   const isPush = isEndless(statement.text);
   const own = new AbortController();
@@ -351,7 +356,7 @@ async function query(script, statement, signal) {
     end ??= "";
   } catch (error) {
     end = signal.aborted ? "; stopped" : grid?.count > ROWS_MAX && !isPush ? "; there are more, LIMIT says how many" : "; failed";
-    if (error.name !== "AbortError" || signal.aborted) fail(error, script);
+    if (error.name !== "AbortError" || signal.aborted) fail(error, isEditors);
   } finally {
     grid?.flush();
   }
@@ -366,16 +371,15 @@ const CHANGES = [
 ];
 
 /** SET and DEFINE belong to this page, and go along with what it asks; the server says whether they may be. */
-async function change(script, statement, signal) {
+async function change(script, statement, signal, isEditors) {
   try {
     await ksql(inPlace(script, statement.begin, statement.end), { signal });
   } catch (error) {
-    fail(error, script);
+    fail(error, isEditors);
   }
-  for (const [form, act] of CHANGES) {
-    const found = form.exec(statement.text);
-    if (found) act(...found.slice(1).map((part) => part?.replaceAll("''", "'")));
-  }
+  const [form, act] = CHANGES.find(([each]) => each.test(statement.text)) ?? [];
+  if (!form) fail(new Error(`the server takes this, but not this page: write it without comments and backquotes\n${statement.text}`));
+  act(...form.exec(statement.text).slice(1).map((part) => part?.replaceAll("''", "'")));
   showSettings();
 }
 
@@ -480,7 +484,7 @@ function chosen() {
   return start === end ? value : inPlace(value, start, end);
 }
 
-$("ask").addEventListener("submit", (event) => { event.preventDefault(); run(chosen()); });
+$("ask").addEventListener("submit", (event) => { event.preventDefault(); run(chosen(), true); });
 $("stop").addEventListener("click", () => running?.abort());
 $("filter").addEventListener("input", listAll);
 $("explain").addEventListener("click", () => {
@@ -494,7 +498,7 @@ $("explain").addEventListener("click", () => {
 });
 editor.addEventListener("input", keep);
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); run(chosen()); }
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); run(chosen(), true); }
   if (event.key === "Escape") running?.abort();
 });
 
@@ -506,7 +510,13 @@ async function start() {
     about = `logflume ${info.version}, service ${info.ksqlServiceId}`;
   } catch { /* `refresh` says so */ }
   await refresh();
-  setInterval(() => { if (!document.hidden) refresh(); }, REFRESH_MS);
+  setTimeout(goOn, REFRESH_MS);
+}
+
+/** Look again and again, each time after the last answer has come. */
+async function goOn() {
+  if (!document.hidden) await refresh();
+  setTimeout(goOn, REFRESH_MS);
 }
 
 start();

@@ -111,24 +111,27 @@ class OneArray:
 
 
 class Protobuf(Chunked):
-    """As Chunked, with the rows as Protobuf messages of the schema that the header has; a null is a field that is not set."""
+    """As Chunked, with the rows as Protobuf messages of the schema that the header has; a null is a field that is not set.
+
+    To make one for new columns takes long: not for an event loop.
+    """
 
     media_type = "application/vnd.ksql.v1+protobuf"
 
+    def __init__(self, columns: tuple[Column, ...]) -> None:
+        self._schema, self._encode = proto_of(columns)
+
     def header(self, query: StartedQuery) -> dict[str, Any]:
-        return super().header(query) | {"protoSchema": proto_of(query.columns)[0]}
+        return super().header(query) | {"protoSchema": self._schema}
 
     def content(self, columns: tuple[Column, ...], row: PushRow) -> dict[str, Any]:
-        message = proto_of(columns)[1](row.values or (None,) * len(columns))
+        message = self._encode(row.values or (None,) * len(columns))
         return {"protobufBytes": b64encode(message or b"").decode()}
 
 
 @lru_cache(maxsize=64)
 def proto_of(columns: tuple[Column, ...]) -> tuple[str, Callable[[tuple[Any, ...]], bytes | None]]:
-    """Return the Protobuf schema of rows, and their encoder. The first time takes long: not for an event loop.
-
-    Raises InvalidInput: Protobuf has no such columns.
-    """
+    """Return the Protobuf schema of rows, and their encoder. Raises InvalidInput: Protobuf has no such columns."""
     spec = FormatSpec("PROTOBUF_NOSR", nullables="OPTIONAL")
     schemas = FORMATS["PROTOBUF"].schemas
     assert schemas is not None
@@ -136,7 +139,8 @@ def proto_of(columns: tuple[Column, ...]) -> tuple[str, Callable[[tuple[Any, ...
     return schemas.write(spec, columns), encode
 
 
-MEDIA_TYPES: dict[str, Callable[[], Form]] = {form.media_type: form for form in (Delimited, OneArray, Chunked, Protobuf)}
+Kind = type[Delimited] | type[OneArray] | type[Chunked]
+MEDIA_TYPES: dict[str, Kind] = {form.media_type: form for form in (Delimited, OneArray, Chunked, Protobuf)}
 
 
 def _names_and_types(query: StartedQuery) -> dict[str, Any]:

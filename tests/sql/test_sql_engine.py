@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from logflume.log.interfaces import Log
+from logflume.log.registry import Rights
 from logflume.sql import Message, PushQuery, Rows, SqlEngine, StatementError
+from logflume.sql.session import Session
 
 SETUP = """
 CREATE STREAM S (ID INT KEY, V DOUBLE, N STRING) WITH (KAFKA_TOPIC='s', PARTITIONS=2, VALUE_FORMAT='JSON');
@@ -212,6 +214,9 @@ def test_records_that_do_not_fit_are_counted_never_silent(engine: SqlEngine, log
     assert re.fullmatch(r"2 decode at \S+, topic s", rows(engine, "SHOW QUERIES")[0][8])
     (analysed,) = run(engine, "EXPLAIN ANALYZE CSAS_O_0")
     assert re.search(r"2 decode at \S+, topic s \(the first: s-\d offset \d: ", analysed.note)
+    stranger = Session(rights=Rights("bob", read=("o",)))
+    (analysed,) = engine.execute("EXPLAIN ANALYZE CSAS_O_0", session=stranger)
+    assert re.search(r"2 decode at \S+, topic s;", analysed.note), "what stands in a record is for readers of its topic"
 
 
 def test_a_source_in_use_cannot_be_dropped(engine: SqlEngine) -> None:

@@ -62,11 +62,11 @@ def test_one_that_takes_long_is_said_to_go_on(log: Log) -> None:
     def passes(pause_s: float) -> None:
         clock_s[0] += pause_s
 
-    def waited(has_failed: bool) -> str:
+    def waited(has_failed: bool, until_s: float | None = None) -> str:
         told: list[tuple[int, int]] = []
         found = wait_until_read(
-            log.admin(), app.plan(), lambda *each: told.append(each), has_failed=lambda: has_failed,
-            monotonic_s=lambda: clock_s[0], wait=passes,
+            log.admin(), app.plan(), lambda *each: told.append(each), until_s=until_s,
+            has_failed=lambda: has_failed, monotonic_s=lambda: clock_s[0], wait=passes,
         )  # fmt: skip
         assert set(told) == {(0, SALES + 2)}
         return found
@@ -75,3 +75,6 @@ def test_one_that_takes_long_is_said_to_go_on(log: Log) -> None:
     assert clock_s[0] == 0
     assert waited(has_failed=False) == "0 of 4,002 records of sales read"
     assert LIMIT_S < clock_s[0] < LIMIT_S + 1
+    gone_s = clock_s[0]
+    assert waited(has_failed=False, until_s=gone_s - 1) == "0 of 4,002 records of sales read"
+    assert clock_s[0] == gone_s, "those before it have had the time of the request"

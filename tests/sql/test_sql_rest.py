@@ -7,6 +7,7 @@ import logging
 import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from logflume.log import InvalidInput, connect
+from logflume.log import InvalidInput, TransportError, connect
 from logflume.log.registry import Rights
 from logflume.log.schemas import BIGINT, STRING, Column, FormatSpec, decimal, serde
 from logflume.sql import SqlEngine
@@ -203,9 +204,55 @@ def test_a_request_waits_for_the_command_that_it_names(
     ksql(client, "DROP TYPE later;")
     monkeypatch.setattr(app, "COMMAND_WAIT_S", 0.0)
     for path in ("/ksql", "/query"):
-        refused = client.post(path, json={"ksql": "SHOW TYPES;", "commandSequenceNumber": 1_000_000})
+        refused = client.post(path, json={"ksql": "SHOW TYPES;", "commandSequenceNumber": number + 100})
         assert (refused.status_code, refused.json()["error_code"]) == (503, 50301)
-        assert "1000000" in refused.json()["message"]
+        assert str(number + 100) in refused.json()["message"]
+
+
+def test_a_command_that_no_server_can_have_is_not_waited_for(
+    client: httpx.Client, server: SqlServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = list[int]()
+    monkeypatch.setattr(app, "COMMAND_POLL_S", 0.0)
+    monkeypatch.setattr(server._engine, "last_command", lambda *, at_least: looked.append(at_least) or 5)
+    refused = client.post("/ksql", json={"ksql": "SHOW TYPES;", "commandSequenceNumber": 1_000_000})
+    assert (refused.status_code, refused.json()["error_code"]) == (503, 50301)
+    assert looked == [1_000_000]
+
+
+def test_requests_that_wait_for_a_new_query_leave_threads_to_others(
+    client: httpx.Client, server: SqlServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, goes_on, statuses = 50, threading.Event(), list[int]()
+    within, inside_max, lock = [0], [0], threading.Lock()
+
+    def execute(text: str, session: Any) -> list[Any]:
+        assert session.reads_until_s is not None
+        with lock:
+            within[0] += 1
+            inside_max[0] = max(inside_max[0], within[0])
+        assert goes_on.wait(60)
+        with lock:
+            within[0] -= 1
+        return []
+
+    def ask() -> None:
+        asked = {"ksql": "SHOW TYPES;", "waitsUntilRead": True}
+        statuses.append(httpx.post(f"{server.address}/ksql", json=asked, timeout=120).status_code)
+
+    monkeypatch.setattr(server._app._statements, "execute", execute)
+    threads = [threading.Thread(target=ask) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    deadline_s = time.monotonic() + 60
+    while within[0] < app.FIRST_READS_MAX and time.monotonic() < deadline_s:
+        assert client.get("/healthcheck").status_code == 200
+    assert client.get("/healthcheck").status_code == 200
+    goes_on.set()
+    for thread in threads:
+        thread.join()
+    assert statuses == [200] * count
+    assert inside_max[0] <= app.FIRST_READS_MAX
 
 
 def test_numbers_that_json_has_not_are_text(client: httpx.Client, server: SqlServer) -> None:
@@ -351,8 +398,9 @@ def test_what_a_body_has_beside_its_text_goes_for_that_request(client: httpx.Cli
     ],
 )
 def test_other_endpoints_tell_what_they_are_for(client: httpx.Client, path: str, found: Any) -> None:
+    deadline_s = time.monotonic() + 60
     while (answer := client.get(path).json()) == {"lags": {"CTAS_T_0": None}}:  # not known before the first fetch
-        continue
+        assert time.monotonic() < deadline_s, "no lag is known"
     assert answer == found if isinstance(found, dict) else found in json.dumps(answer)
 
 
@@ -425,15 +473,15 @@ def test_passwords_do_not_go_to_other_machines_in_the_clear(server: SqlServer) -
         SqlServer(server._engine, host="0.0.0.0", users=Nobody())
 
 
-def test_a_table_is_followed_over_a_websocket(server: SqlServer) -> None:
-    import socket
+def over_websocket(server: SqlServer, asked: dict[str, Any]) -> list[Any]:
+    """Return the messages that a request is answered with."""
     from urllib.parse import quote
 
     from wsproto import ConnectionType, WSConnection
     from wsproto.events import AcceptConnection, CloseConnection, Request, TextMessage
 
     connection = WSConnection(ConnectionType.CLIENT)
-    request = quote(json.dumps({"ksql": "SELECT n FROM s EMIT CHANGES LIMIT 2;"}))
+    request = quote(json.dumps(asked))
     texts: list[str] = []
     with socket.create_connection((server.host, server.port), timeout=120) as sock:
         target = f"/ws/query?request={request}&version=1"
@@ -448,9 +496,22 @@ def test_a_table_is_followed_over_a_websocket(server: SqlServer) -> None:
                     is_open = False
                 else:
                     assert isinstance(event, AcceptConnection)
-    found = [json.loads(text) for text in texts]
+    return [json.loads(text) for text in texts]
+
+
+def test_a_table_is_followed_over_a_websocket(server: SqlServer) -> None:
+    found = over_websocket(server, {"ksql": "SELECT n FROM s EMIT CHANGES LIMIT 2;"})
     assert found[0]["header"]["schema"] == "`N` STRING"
     assert found[1:] == [{"row": {"columns": ["a"]}}, {"row": {"columns": ["b"]}}, {"finalMessage": "Limit Reached"}]
+
+
+def test_a_log_that_does_not_answer_is_told_over_a_websocket(server: SqlServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*, at_least: int) -> int:
+        raise TransportError("no broker answers")
+
+    monkeypatch.setattr(server._engine, "last_command", fails)
+    (found,) = over_websocket(server, {"ksql": "SELECT n FROM s EMIT CHANGES LIMIT 2;", "commandSequenceNumber": 7})
+    assert (found["error_code"], found["message"]) == (errors.NOT_READY, "no broker answers")
 
 
 def test_inserts_of_one_script_are_written_in_order_up_to_the_one_at_fault(client: httpx.Client) -> None:

@@ -1,0 +1,47 @@
+"""The CREATE STREAM that is told to who selects from a topic can be run, and read; else there is none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logflume.log import connect
+from logflume.sql import SqlEngine, StatementError
+
+
+def told(folder: Path, *records: dict[str, Any]) -> tuple[str, list[tuple[Any, ...]]]:
+    """Return the columns that are told, and the rows that a stream of them has; '' and none without."""
+    with connect(folder / "log") as log, SqlEngine(log, folder / "sql") as engine:
+        log.admin().ensure_topic("raw", partitions=1)
+        with log.producer() as producer:
+            for record in records:
+                producer.send("raw", json.dumps(record).encode())
+        with pytest.raises(StatementError) as refused:
+            list(engine.execute("SELECT * FROM raw;"))
+        made = str(refused.value).partition(" records: ")[2]
+        if not made:
+            return "", []
+        *_, rows = engine.execute(f"{made} SELECT * FROM raw;")
+        return made[made.index("(") + 1 : made.index(") WITH")], list(rows.rows)
+
+
+def test_names_that_differ_in_case_are_one_column(tmp_path: Path) -> None:
+    records = [{"a": 1, "s": {"x": 1}}, {"A": 2.5, "s": {"X": 2, "": 1}}]
+    columns, rows = told(tmp_path, *records)
+    assert columns == "A DOUBLE, S STRUCT<X BIGINT>"
+    assert [row[0] for row in rows] == [1.0, 2.5]
+
+
+def test_what_cannot_be_a_column_is_left_out(tmp_path: Path) -> None:
+    columns, rows = told(tmp_path, {"": 1, "rowtime": 2, "windowStart": 3, "two\nlines": 4, "from": 5})
+    assert (columns, rows) == ("`FROM` BIGINT", [(5,)])
+
+
+@pytest.mark.parametrize(
+    "record", [{}, {"": 1}, {f"field_{n}": n for n in range(1000)}, {"s": {f"f{n}": n for n in range(1000)}}]
+)
+def test_nothing_is_told_where_nothing_could_be_read(tmp_path: Path, record: dict[str, Any]) -> None:
+    assert told(tmp_path, record) == ("", [])
