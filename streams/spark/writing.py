@@ -135,7 +135,7 @@ class _PartitionWriter:
 
 
 def longest_transaction_ms(log: Log) -> int:
-    """Return how long brokers let a transaction be open, as far as they say so to us; below NO_TIMEOUT_MS, which takes a right."""
+    """Return how long brokers let a transaction be open, as far as they say so to us; NO_TIMEOUT_MS takes a right of its own."""
     try:
         return min(int(log.admin().broker_configs().get(MAX_TIMEOUT, MAX_TIMEOUT_DEFAULT_MS)), NO_TIMEOUT_MS - 1)
     except LogflumeError:  # whoever may not ask gets what a broker allows unless it is set otherwise
