@@ -19,7 +19,6 @@ from ._command import run
 OPTION = re.compile(r"--?[a-zA-Z]")
 SPEAKS_LINES = {
     ("serve",),
-    ("run",),
     ("registry", "serve"),
     ("sql", "serve"),
     ("secure", "init"),
