@@ -23,12 +23,14 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def refuse_exposed(what: str, host: str, *, has_users: bool, has_tls: bool, advice: str, is_insecure: bool = False) -> None:
+def refuse_exposed(
+    what: str, host: str, *, has_users: bool, has_tls: bool, advice: str, is_insecure: bool = False, order: str = "--insecure"
+) -> None:
     """Let pages be served on an address of this machine; on others for users over TLS, or if somebody says so.
 
     Args:
         what: which pages, as `the schema registry`; `advice`: the one command that mends it.
-        is_insecure: serve them nevertheless, and say it aloud.
+        is_insecure: serve them nevertheless, and say it aloud; `order`: by what one says so.
 
     Raises InvalidInput.
     """
@@ -39,6 +41,6 @@ def refuse_exposed(what: str, host: str, *, has_users: bool, has_tls: bool, advi
     if not is_insecure:
         raise InvalidInput(
             f"{what} on {where} would be open to strangers: it has no {lacks}. {advice}; or listen on 127.0.0.1, or say that "
-            "it is meant (--insecure)"
+            f"it is meant ({order})"
         )
     _log.warning("insecure: %s on %s has no %s; whoever reaches it may use it, or listen", what, where, lacks)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _UNTOLD = -(1 << 31)
 """What stands in an answer whose broker tells no operations."""
+_HIDDEN = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _GROUP_KEY = 0
 _DESCRIBE_GROUPS_VERSION = 5
 """The last one that tells of a group which is not there, or follows another protocol, without an error."""
@@ -52,6 +53,8 @@ def login_of(security: Security | None) -> tuple[str, str]:
     """
     if security is None:
         return "owner of the data", "Owner:local"
+    if security.is_delegated:
+        return security.mechanism, f"the owner of the delegation token {security.username}"
     if security.has_sasl and security.username:
         return security.mechanism, f"User:{security.username}"
     if security.has_sasl:
@@ -73,11 +76,18 @@ def _topic_rights(admin: Admin, names: Sequence[str] | None) -> list[OwnRights]:
         "Metadata", topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=True
     ).topics
     rights = [
-        OwnRights("topic", each.name or "", _words(each.topic_authorized_operations) if not each.error_code else ())
-        for each in found
-        if names is not None or not each.is_internal
+        OwnRights("topic", each.name or "", _topic_words(each)) for each in found if names is not None or not each.is_internal
     ]
     return sorted(rights, key=lambda each: each.name)
+
+
+def _topic_words(topic: messages.MetadataResponse.MetadataResponseTopic) -> tuple[str, ...]:
+    """Return one's rights to a topic. Raises KafkaError: the broker does not say them, though it is not hidden."""
+    if topic.error_code in _HIDDEN:
+        return ()
+    if topic.error_code and topic.topic_authorized_operations == _UNTOLD:
+        raise KafkaError(topic.error_code, f"topic {topic.name!r}")
+    return _words(topic.topic_authorized_operations)
 
 
 def _group_rights(admin: Admin, group_id: str) -> OwnRights:

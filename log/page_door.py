@@ -77,8 +77,10 @@ class PageDoor:
             material,
             trust_pem=trust_pem if wants_certificates else b"",
             client_auth=ClientAuth.REQUESTED if wants_certificates else ClientAuth.NONE,
+            crl_pem=security.crl_pem(),
         )
         self._security, self._rights, self._monotonic_s = security, rights, monotonic_s
+        self._known_lock = threading.Lock()
         self._known: OrderedDict[bytes, tuple[float, frozenset[str]]] = OrderedDict()
         self._strangers = threading.BoundedSemaphore(MAX_STRANGERS)
 
@@ -94,29 +96,34 @@ class PageDoor:
         if login is None:
             return Verdict.UNKNOWN
         digest = hashlib.sha256(authorization.encode()).digest()
-        end_s, operations = self._known.get(digest, (None, frozenset[str]()))
-        if end_s is None or end_s < self._monotonic_s():
+        now_s = self._monotonic_s()
+        with self._known_lock:
+            end_s, operations = self._known.get(digest, (None, frozenset[str]()))
+        if end_s is None or end_s < now_s:
             is_stranger = end_s is None
             if is_stranger and not self._strangers.acquire(blocking=False):
                 return Verdict.BUSY
             try:
                 operations = self._rights(login)
             except (LoginRefused, InvalidInput):
-                self._known.pop(digest, None)
+                with self._known_lock:
+                    self._known.pop(digest, None)
                 return Verdict.UNKNOWN
             except LogflumeError:
                 return Verdict.BUSY
             finally:
                 if is_stranger:
                     self._strangers.release()
-            self._remember(digest, operations)
+            self._remember(digest, now_s + KNOWN_S, operations)
         return Verdict.WELCOME if operation in operations else Verdict.FORBIDDEN
 
-    def _remember(self, digest: bytes, operations: frozenset[str]) -> None:
-        self._known[digest] = self._monotonic_s() + KNOWN_S, operations
-        self._known.move_to_end(digest)
-        while len(self._known) > MAX_KNOWN:
-            self._known.popitem(last=False)
+    def _remember(self, digest: bytes, end_s: float, operations: frozenset[str]) -> None:
+        """Keep what the broker said; it counts from when it was asked."""
+        with self._known_lock:
+            self._known[digest] = end_s, operations
+            self._known.move_to_end(digest)
+            while len(self._known) > MAX_KNOWN:
+                self._known.popitem(last=False)
 
 
 class Asker:
@@ -134,9 +141,20 @@ class Asker:
         return self._context
 
     def headers(self) -> dict[str, str]:
-        """Return what says who asks; secrets are read anew. Raises InvalidInput, LoginRefused: they cannot be had."""
+        """Return what says who asks; secrets are read anew.
+
+        Where instances answer, members of their group say: an address alone must not get a password. So whoever is asked has
+        to have a certificate of the cluster's own authority, not of any that the system trusts.
+
+        Raises InvalidInput, LoginRefused: the secrets cannot be had, or would be shown to anybody.
+        """
         if self._security is None or not self._security.has_sasl:
             return {}
+        if not (self._security.settings.get("ssl.ca.location") and self._security.checks_host):
+            raise InvalidInput(
+                "a login is shown to instances whose certificate is of the cluster's own authority and of their host only: set "
+                "ssl.ca.location, and leave ssl.endpoint.identification.algorithm at https"
+            )
         if self._security.mechanism in _BY_NAME:
             pair = f"{self._security.username}:{self._security.secret('sasl.password')}"
             return {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
@@ -147,6 +165,8 @@ def _login(security: Security, authorization: str) -> Security | None:
     """Return how the sender of a header logs in at the broker, None if that is no login of the application's kind."""
     kept = {name: value for name, value in security.settings.items() if not name.startswith("sasl.")}
     kept["sasl.mechanism"] = security.mechanism
+    if security.is_delegated:
+        kept["sasl.scram.tokenauth"] = "true"
     if security.mechanism == _BY_TOKEN:
         scheme, _, token = authorization.partition(" ")
         is_token = scheme.lower() == "bearer" and 0 < len(token) <= MAX_TOKEN_CHARS

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from logflume.log.errors import InvalidInput, LogflumeError
-from logflume.log.interfaces import GroupMetadata, OffsetAndMetadata, OpenTransaction
+from logflume.log.interfaces import NO_TIMEOUT_MS, GroupMetadata, OffsetAndMetadata, OpenTransaction
 from logflume.log.protocol import ErrorCode, KafkaError, MessageBase, messages
 from logflume.log.records import TopicPartition
 
@@ -101,7 +101,9 @@ class Identity:
 
         `transaction_timeout_ms`: of its transactions from now on, if the brokers allow it; None: as before.
         """
-        timeout_ms = transaction_timeout_ms or self._transaction_timeout_ms
+        timeout_ms = self._transaction_timeout_ms if transaction_timeout_ms is None else transaction_timeout_ms
+        if timeout_ms <= 0:
+            raise InvalidInput(f"transaction_timeout_ms expects a number of milliseconds above 0, found {timeout_ms}")
         request = messages.InitProducerIdRequest(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=timeout_ms,
@@ -237,6 +239,11 @@ class Identity:
         if error.error in (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE):
             return TransactionMustAbort(f"the transaction must be aborted: {error}")
         if error.error is ErrorCode.INVALID_TRANSACTION_TIMEOUT and isinstance(request, messages.InitProducerIdRequest):
+            if request.transaction_timeout_ms == NO_TIMEOUT_MS:
+                return InvalidInput(
+                    "transactions without a time-out take the broker's transaction.two.phase.commit.enable=true and the right "
+                    f"TWO_PHASE_COMMIT to the transactional id {request.transactional_id!r}"
+                )
             return InvalidInput(
                 f"transaction_timeout_ms={request.transaction_timeout_ms} is more than the broker's transaction.max.timeout.ms"
             )

@@ -44,7 +44,7 @@ def exchange_of(security: Security, *, host: str, random_bytes: Callable[[int], 
         return plain(user, password)
     hash_name = "sha256" if security.mechanism == "SCRAM-SHA-256" else "sha512"
     nonce = base64.b64encode(random_bytes(24)).decode()
-    return scram(user, password, hash_name, nonce, is_token=security.settings.get("sasl.scram.tokenauth") == "true")
+    return scram(user, password, hash_name, nonce, is_token=security.is_delegated)
 
 
 def advance(exchange: Exchange, answer: bytes | None) -> bytes | None:

@@ -126,16 +126,30 @@ class Security:
             return None
         from logflume.log.security import client_context, load_trust
 
-        checks = self.settings.get("ssl.endpoint.identification.algorithm", "https").lower()
-        _check_choice("ssl.endpoint.identification.algorithm", checks, ("https", "none"))
-        crl_path = self.settings.get("ssl.crl.location", "")
         return client_context(
             trust_pem=load_trust(location=self.settings.get("ssl.ca.location", ""), what="ssl.ca"),
             material=self._key_material(),
-            checks_host=checks == "https",
+            checks_host=self.checks_host,
             ciphers=[part for part in self.settings.get("ssl.cipher.suites", "").replace(":", ",").split(",") if part],
-            crl_pem=Path(crl_path).read_bytes() if crl_path else b"",
+            crl_pem=self.crl_pem(),
         )
+
+    @property
+    def checks_host(self) -> bool:
+        """Whether who answers must show a certificate of the host that was asked. Raises InvalidInput."""
+        checks = self.settings.get("ssl.endpoint.identification.algorithm", "https").lower()
+        _check_choice("ssl.endpoint.identification.algorithm", checks, ("https", "none"))
+        return checks == "https"
+
+    def crl_pem(self) -> bytes:
+        """Return the certificates that were revoked, b"" without; the file is read anew. Raises OSError."""
+        path = self.settings.get("ssl.crl.location", "")
+        return Path(path).read_bytes() if path else b""
+
+    @property
+    def is_delegated(self) -> bool:
+        """Whether it logs in by a delegation token, whose id and secret stand in place of name and password."""
+        return self.mechanism.startswith("SCRAM") and self.settings.get("sasl.scram.tokenauth") == "true"
 
     def certificate_subject(self) -> str:
         """Return whom the client's certificate is of, as RFC 2253 writes it; "" without one. Raises InvalidInput."""

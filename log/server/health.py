@@ -122,6 +122,8 @@ class HealthServer:
                 return Answer(b"expected the name and password of a user, by basic authentication\n", 401)
             elif verdict is Verdict.FORBIDDEN:
                 return Answer(b"this takes the right to describe the cluster\n", 403)
+            elif verdict is not Verdict.WELCOME:
+                return Answer(b"it cannot be said now who this is; ask again\n", 503)
         try:
             answer = show()
             return answer if isinstance(answer, Answer) else await answer

@@ -370,7 +370,7 @@ class PartitionLog(ReadableLog):
         self._segments.put(self._segments[: index + 1])
         segment.forget_info()
         self._durability.begin_cut()
-        self.log_start_offset = min(self.log_start_offset, end_offset)
+        self._log_start_offset = min(self.log_start_offset, end_offset)
         self._files.cleaned_offset = min(self._files.cleaned_offset, segment.base_offset)
         self._files.dense_offset = min(self._files.dense_offset, end_offset)
         self.save_checkpoint()
@@ -406,12 +406,12 @@ class PartitionLog(ReadableLog):
         before, start_before = list(self._segments), self.log_start_offset
         dropped = before[:count]
         self._segments.put(before[count:])
-        self.log_start_offset = offset
+        self._log_start_offset = offset
         try:
             self._save_checkpoint_on_full_disk(dropped)
         except StorageError:
             self._segments.put(before)
-            self.log_start_offset = start_before
+            self._log_start_offset = start_before
             raise
         self._epochs.cut_start(offset)
         for segment in dropped:

@@ -28,7 +28,6 @@ class ReadableLog:
 
     Attributes:
         directory, topic, partition: where it is, and of what.
-        log_start_offset: first offset that can be read.
         damages: what was found damaged since the log was opened, as texts that name file and position, in order.
     """
 
@@ -36,12 +35,17 @@ class ReadableLog:
         self.directory = directory
         self.topic, _, partition = os.path.basename(directory).rpartition("-")
         self.partition = int(partition)
-        self.log_start_offset = log_start_offset
+        self._log_start_offset = log_start_offset
         self.damages: dict[str, None] = {}
         self._segments = Segments(segments)
         self._epochs = epochs
         self._durability = Durability(self._segments.active)
         self._is_closed = False
+
+    @property
+    def log_start_offset(self) -> int:
+        """First offset that can be read."""
+        return self._log_start_offset
 
     @property
     def log_end_offset(self) -> int:

@@ -121,7 +121,13 @@ def delete(
 
 @app.command()
 def mine(
-    topic: Topics = None, group: Groups = None, data: Data = None, bootstrap: Bootstrap = None, as_json: Json = False
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", metavar="NAME", help="A topic; may be repeated. Without: all that one may see.")
+    ] = None,
+    group: Annotated[list[str] | None, typer.Option("--group", metavar="ID", help="A group; may be repeated.")] = None,
+    data: Data = None,
+    bootstrap: Bootstrap = None,
+    as_json: Json = False,
 ) -> None:
     """Show who one is at the broker and what one may do there: to the cluster, topics and groups. It takes no right.
 

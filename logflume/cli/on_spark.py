@@ -33,7 +33,7 @@ def run_on_spark(
 ) -> None:
     """Run until Ctrl-C or SIGTERM, which let the micro-batch under way end; a second one kills, and nothing is lost by that.
 
-    Each micro-batch is a line, at most one a second unless it has left something out; with `as_json` each is an object.
+    Each micro-batch is a line; with `as_json` each is an object.
     """
     from logflume.streams.spark import open_session, run_continuously
 

@@ -50,8 +50,9 @@ def run(
         Path | None, typer.Option("--properties-file", metavar="FILE", help="Spark's settings, in place of spark-defaults.conf.")
     ] = None,
     every: Annotated[
-        float, typer.Option(metavar="SECONDS", help="With --engine spark: how often there is a micro-batch.", min=0.1, max=3600)
-    ] = 1.0,
+        float | None,
+        typer.Option(metavar="SECONDS", help="With --engine spark: how often there is a micro-batch (1).", min=0.1, max=3600),
+    ] = None,
     until_end: Annotated[
         bool, typer.Option("--until-end", help="With --engine spark: stop at the end of what is there now.")
     ] = False,
@@ -75,10 +76,10 @@ def run(
             raise InvalidInput("--workers is for the live engine: how many cores Spark uses, its master and --conf say")
         from logflume.streams.spark import SparkSettings, parse_conf
 
-        _run_on_spark(file, SparkSettings(master, parse_conf(conf or []), properties_file), every, until_end, as_json)
+        _run_on_spark(file, SparkSettings(master, parse_conf(conf or []), properties_file), every or 1.0, until_end, as_json)
         return
-    if master or conf or properties_file or until_end or as_json:
-        raise InvalidInput("--master, --conf, --properties-file, --until-end and --json of run are for --engine spark")
+    if master or conf or properties_file or every is not None or until_end or as_json:
+        raise InvalidInput("--master, --conf, --properties-file, --every, --until-end and --json of run are for --engine spark")
     if workers > 1:
         _supervise(file, workers, None if bootstrap else address)
         return

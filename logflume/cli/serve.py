@@ -190,7 +190,7 @@ def way_in(configs: Mapping[str, str], address: str, path: Path) -> str:
 
 def missing_modules() -> list[str]:
     """Return which modules of the SQL engine are not installed."""
-    return [name for name in ("lark", "rocksdict", "starlette", "uvicorn", "hypercorn") if find_spec(name) is None]
+    return [name for name in ("rocksdict", "starlette", "uvicorn", "hypercorn") if find_spec(name) is None]
 
 
 def sql_security(users: Path | None, certificate: Path | None, key: Path | None) -> list[str]:

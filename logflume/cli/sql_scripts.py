@@ -99,7 +99,9 @@ def lint(
 
 def _linter(catalog: Catalog | None, registry_url: str | None) -> Callable[[str], Iterable[Finding]]:
     """Return what looks at a script: its plans too where the engine is installed, else its syntax alone, and says so."""
-    if find_spec("numpy") is None:
+    if find_spec("rocksdict") is None:
+        if registry_url is not None:
+            raise InvalidInput("--registry needs the engine, which looks up columns there: pip install 'logflume[sql]'")
         from logflume.sql.findings import syntax_findings
 
         print("only the syntax is checked; names, types and plans need the engine: pip install 'logflume[sql]'", file=sys.stderr)

@@ -127,9 +127,15 @@ class Engine:
             if has_users
             else "`logflume secure init --host HOST` makes a broker with users, and the profile to log in by",
             is_insecure=self.options.endpoint_insecure,
+            order="endpoint_insecure=True",
         )
-        if certificate is None or security is None or not has_users:
+        if certificate is None:
             return None
+        if security is None or not has_users:
+            raise InvalidInput(
+                f"endpoint_certificate={str(certificate)!r} is for a log with users, by whose logins it answers; this one "
+                "has none: connect by a profile with a login, or leave the certificate out"
+            )
         return PageDoor(security, certificate, asking_rights(self._log_handle.where, self.plan.application))
 
     def _answer(self, body: bytes) -> bytes:

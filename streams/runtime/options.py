@@ -62,7 +62,8 @@ class EngineOptions:
         endpoint: "host:port" on which the instance answers what it is doing, and reads of its stores, to other processes (port 0:
             any free one; they find it through the group). None: nowhere. On an address that is not of this machine alone it takes
             `endpoint_certificate`, and a log with users, TLS and logins: those who may read the group are answered.
-        endpoint_certificate: a file (PEM) with the certificate of this host and its key, as `logflume cert issue` writes it.
+        endpoint_certificate: a file (PEM) with the certificate of this host and its key, as `logflume cert issue` writes it; the
+            log has users.
         endpoint_insecure: answer whoever reaches the endpoint nevertheless, which is said aloud.
         leaves_group: on a graceful stop, hand the partitions to other instances at once.
         failpoint: called with a name at each step of a task commit (before-flush, after-flush, after-produce, after-send-offsets

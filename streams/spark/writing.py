@@ -22,7 +22,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from logflume.log import Chunk, InvalidInput, Log, LogflumeError, OpenTransaction, Producer, TopicPartition, connect
+from logflume.log import (
+    NO_TIMEOUT_MS,
+    Chunk,
+    InvalidInput,
+    Log,
+    LogflumeError,
+    OpenTransaction,
+    Producer,
+    TopicPartition,
+    connect,
+)
 from logflume.streams.runtime.positions import read_times
 
 from .ranges import OffsetRange, read_range
@@ -125,9 +135,9 @@ class _PartitionWriter:
 
 
 def longest_transaction_ms(log: Log) -> int:
-    """Return how long brokers let a transaction be open, as far as they say so to us."""
+    """Return how long brokers let a transaction be open, as far as they say so to us; NO_TIMEOUT_MS takes a right of its own."""
     try:
-        return int(log.admin().broker_configs().get(MAX_TIMEOUT, MAX_TIMEOUT_DEFAULT_MS))
+        return min(int(log.admin().broker_configs().get(MAX_TIMEOUT, MAX_TIMEOUT_DEFAULT_MS)), NO_TIMEOUT_MS - 1)
     except LogflumeError:  # whoever may not ask gets what a broker allows unless it is set otherwise
         return MAX_TIMEOUT_DEFAULT_MS
 

@@ -93,6 +93,11 @@ def test_a_test_whose_record_does_not_fit_its_class_is_told() -> None:
     assert patient.problems == {"decode": 1}
 
 
+def test_the_pace_of_spark_is_no_option_of_the_live_engine(tmp_path: Path) -> None:
+    path = written(tmp_path, "import logflume as lf\n")
+    assert "--every" in run("run", str(path), "--every", "1", code=1).stderr
+
+
 def test_run_says_when_a_file_runs_nothing(tmp_path: Path) -> None:
     path = written(tmp_path, "import logflume as lf\n\napp = lf.App('first')\n")
     assert "expected an lf.App and, at the end of the file, app.run()" in run("run", str(path), code=1).stderr

@@ -150,6 +150,8 @@ def test_the_base_installation_has_all_of_sql_but_its_engine(tmp_path: Path) -> 
     linted = run_cold("sql", "lint", str(script), code=1)
     assert linted.stdout == f"{script}:2:1: error: Unknown statement 'SELCT'; did you mean SELECT or SET or UNSET? [SQL_SYNTAX]\n"
     assert "pip install 'logflume[sql]'" in linted.stderr
+    for_engine = run_cold("sql", "lint", str(script), "--registry", "http://127.0.0.1:1", code=1)
+    assert "--registry needs the engine" in for_engine.stderr
     assert run_cold("sql", "fmt", "-", stdin="show  tables;").stdout == "SHOW TABLES;\n"
     with connect(tmp_path / "log") as log, SqlEngine(log, tmp_path / "sql") as engine, SqlServer(engine) as server:
         there = ("sql", "--server", server.address)

@@ -6,6 +6,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+
 from logflume.log.protocol import messages
 from logflume.log.security.issuing import Issued, issue, make_authority
 from logflume.log.server import EmbeddedBroker, start_embedded
@@ -90,3 +94,19 @@ def expired(authority: Issued) -> Issued:
 
 def address_of(port: int) -> Any:
     return parse_address(f"127.0.0.1:{port}")
+
+
+def revoke(directory: Path, authority: Issued | None, issued: Issued | None) -> str:
+    """Write the list of what an authority (None: a strange one) has revoked; return its path."""
+    authority = authority or make_authority("Nobody", now=NOW)
+    key: Any = load_pem_private_key(authority.key_pem, None)
+    issuer = x509.load_pem_x509_certificate(authority.certificate_pem).subject
+    builder = x509.CertificateRevocationListBuilder().issuer_name(issuer).last_update(NOW - timedelta(hours=1))
+    builder = builder.next_update(NOW + timedelta(days=1))
+    if issued is not None:
+        serial = x509.load_pem_x509_certificate(issued.certificate_pem).serial_number
+        revoked = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(NOW).build()
+        builder = builder.add_revoked_certificate(revoked)
+    path = directory / "revoked.pem"
+    path.write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
+    return str(path)

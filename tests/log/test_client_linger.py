@@ -12,11 +12,11 @@ from ._fake_broker import FakeBroker
 def test_a_batch_whose_linger_is_over_takes_the_others_along() -> None:
     with FakeBroker({"t": 3}) as broker, connect(broker.address) as log:
         producer = log.producer(linger_ms=30_000)
-        futures = [producer.send("t", b"x", partition=partition) for partition in (0, 1)]
+        futures = [producer.send("t", b"x", partition=partition) for partition in (0, 1, 2)]
         assert isinstance(producer, Producer)
         with producer._accumulator.lock:
             producer._accumulator.queues[TopicPartition("t", 0)].waiting[0].created_s -= 31
-        futures.append(producer.send("t", b"x", partition=2))
+        producer._wake()
         assert [future.result(20).offset for future in futures] == [0, 0, 0]
     assert [sorted(each) for each in broker.produces] == [[("t", 0), ("t", 1), ("t", 2)]]
 

@@ -8,6 +8,7 @@ import pytest
 from logflume.log import Log, Security, connect
 from logflume.log.access import CLUSTER, AclRule, create_acls
 from logflume.log.own_rights import OwnRights, login_of, own_rights
+from logflume.log.protocol import KafkaError
 
 from ._secured import Secured
 
@@ -61,6 +62,11 @@ def test_what_is_hidden_is_told_as_what_is_not_there(secured: Secured) -> None:
     ]
 
 
+def test_what_is_no_name_of_a_topic_is_not_told_as_no_rights(secured: Secured) -> None:
+    with by_password(secured, "admin") as log, pytest.raises(KafkaError, match="INVALID_TOPIC"):
+        own_rights(log.admin(), topics=["*"])
+
+
 def test_rights_to_the_cluster_are_told_to_who_may_describe_it(secured: Secured) -> None:
     """Kafka's rule: to others it tells none, which is not that they have none."""
     with by_password(secured, "bob") as log:
@@ -84,5 +90,8 @@ def test_who_one_is_by_ones_own_settings(secured: Secured, tmp_path: Path) -> No
     assert login_of(Security({})) == ("none", "User:ANONYMOUS")
     token = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token": "a.b.c"}
     assert login_of(Security(token)) == ("OAUTHBEARER", "whom the token or ticket names")
+    delegated = {"sasl.mechanism": "SCRAM-SHA-256", "sasl.scram.tokenauth": "true", "sasl.username": "t1", "sasl.password": "x"}
+    (mechanism, whom) = login_of(Security({"security.protocol": "SASL_SSL", **delegated}))
+    assert (mechanism, whom) == ("SCRAM-SHA-256", "the owner of the delegation token t1")
     with connect(str(tmp_path / "data")) as log:
         assert login_of(log.security) == ("owner of the data", "Owner:local")

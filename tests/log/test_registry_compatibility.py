@@ -89,6 +89,8 @@ CLOSED = {"type": "object", "additionalProperties": False}
         ({"minimum": 1}, {"minimum": 2}, [("MINIMUM_INCREASED", "#/minimum")]),
         ({"multipleOf": 4}, {"multipleOf": 2}, []),
         ({"multipleOf": 2}, {"multipleOf": 4}, [("MULTIPLE_OF_EXPANDED", "#/multipleOf")]),
+        ({"multipleOf": 2}, '{"multipleOf": 1e999}', [("MULTIPLE_OF_CHANGED", "#/multipleOf")]),
+        ({"multipleOf": 1e-10}, {"multipleOf": 1e20}, [("MULTIPLE_OF_CHANGED", "#/multipleOf")]),
         ({"enum": [1, 2]}, {"enum": [1]}, [("ENUM_ARRAY_NARROWED", "#/enum")]),
         ({"enum": [1]}, {"enum": [1, 2]}, []),
         ({"const": 1}, {"const": 2}, [("ENUM_ARRAY_CHANGED", "#/const")]),

@@ -1,5 +1,6 @@
 """Metrics and health where others could reach them: over TLS, for users of the cluster; a probe hears whether, not what."""
 
+import asyncio
 import base64
 import contextlib
 import http.client
@@ -17,7 +18,10 @@ import pytest
 from logflume.log.broker.access import CLUSTER_NAME
 from logflume.log.broker.settings.lookup import BrokerConfig
 from logflume.log.errors import InvalidInput
+from logflume.log.http_login import Verdict
 from logflume.log.protocol import messages
+from logflume.log.server.addresses import Address
+from logflume.log.server.health import Answer, HealthServer, Page
 from logflume.log.server.listeners import plan_listeners, refuse_exposed
 from logflume.log.server.page_users import plain_token
 
@@ -177,6 +181,28 @@ def test_pages_that_others_could_read_need_a_certificate(configs: dict[str, str]
         return
     with pytest.raises(InvalidInput, match=r"metrics go to users only.*`logflume secure init`.*--insecure"):
         refuse_exposed(plan_listeners(config), config)
+
+
+@pytest.mark.parametrize("verdict", Verdict)
+def test_a_page_is_for_those_alone_who_are_welcome(verdict: Verdict) -> None:
+    class Users:
+        async def judge(self, authorization: str, host: str) -> Verdict:
+            return verdict
+
+    async def asked() -> bytes:
+        users: Any = Users()
+        server = HealthServer({"/metrics": Page(lambda: Answer(b"secret"))}, users=users)
+        address = await server.start(Address("127.0.0.1", 0))
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+        await server.close()
+        return answer
+
+    answer = asyncio.run(asked())
+    assert answer.startswith(b"HTTP/1.1 %d " % verdict.value)
+    assert (b"secret" in answer) == (verdict is Verdict.WELCOME)
 
 
 def test_a_broker_with_open_metrics_does_not_start(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from logflume.log.security.issuing import Issued, make_authority
 from logflume.log.server.__main__ import raise_file_limit
 from logflume.log.server.tls import ListenerTls
 
-from ._secured import NOW, Secured, expired
+from ._secured import NOW, Secured, expired, revoke
 from ._wire import Wire
 
 RULES = "RULE:^CN=(client-[a-z]+)$/$1/L,DEFAULT"
@@ -314,12 +314,12 @@ def test_the_end_of_a_certificate_is_told_of_30_days_before_once_a_day(
 
 
 def test_a_revoked_certificate_is_refused(tmp_path: Path) -> None:
-    secured = Secured(tmp_path, **{"ssl.client.auth": "required", "logflume.ssl.crl.location": _revoke(tmp_path, None, None)})
+    secured = Secured(tmp_path, **{"ssl.client.auth": "required", "logflume.ssl.crl.location": revoke(tmp_path, None, None)})
     try:
         good, bad = secured.issue("good"), secured.issue("bad")
     finally:
         secured.close()
-    crl = _revoke(tmp_path, secured.authority, bad)
+    crl = revoke(tmp_path, secured.authority, bad)
     settings = {"ssl.keystore.location": secured.server_path, "ssl.truststore.location": secured.authority_path}
     tls = ListenerTls(
         ListenerSettings(
@@ -344,21 +344,6 @@ def handshake(tls: ListenerTls, client: ssl.SSLContext) -> Exception | None:
             except ssl.SSLError as error:
                 return error
     return None
-
-
-def _revoke(directory: Path, authority: Issued | None, issued: Issued | None) -> str:
-    authority = authority or make_authority("Nobody", now=NOW)
-    key: Any = load_pem_private_key(authority.key_pem, None)
-    issuer = x509.load_pem_x509_certificate(authority.certificate_pem).subject
-    builder = x509.CertificateRevocationListBuilder().issuer_name(issuer).last_update(NOW - timedelta(hours=1))
-    builder = builder.next_update(NOW + timedelta(days=1))
-    if issued is not None:
-        serial = x509.load_pem_x509_certificate(issued.certificate_pem).serial_number
-        revoked = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(NOW).build()
-        builder = builder.add_revoked_certificate(revoked)
-    path = directory / "revoked.pem"
-    path.write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
-    return str(path)
 
 
 def test_subjects_are_written_as_java_does() -> None:

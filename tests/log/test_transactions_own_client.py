@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from logflume.log import connect
-from logflume.log.interfaces import GroupMetadata, OffsetAndMetadata
+from logflume.log import InvalidInput, connect
+from logflume.log.interfaces import NO_TIMEOUT_MS, GroupMetadata, OffsetAndMetadata
 from logflume.log.protocol import messages
 from logflume.log.protocol.errors import ErrorCode
 from logflume.log.records import TopicPartition
@@ -109,3 +109,12 @@ def test_an_unknown_transactional_id_is_refused(server: ServerProcess, topic: st
     assert describe(server, topic).error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     with connect(server.address) as log, pytest.raises(Exception, match=r"(?i)timeout"):
         log.producer(transactional_id=topic, transaction_timeout_ms=10_000_000).init_transactions()
+
+
+@pytest.mark.parametrize(
+    ("timeout_ms", "message"),
+    [(0, "above 0, found 0"), (-1, "above 0"), (NO_TIMEOUT_MS, r"two\.phase\.commit.*TWO_PHASE_COMMIT")],
+)
+def test_a_time_out_that_cannot_be_is_refused_in_words(server: ServerProcess, topic: str, timeout_ms: int, message: str) -> None:
+    with connect(server.address) as log, pytest.raises(InvalidInput, match=message):
+        log.producer(transactional_id=topic).init_transactions(transaction_timeout_ms=timeout_ms)

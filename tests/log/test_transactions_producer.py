@@ -496,12 +496,13 @@ def test_a_transaction_without_a_time_out_is_ended_by_its_producer_or_the_next()
     assert broker.state() == "CompleteAbort", "it has the time-out of its last start"
 
 
+@pytest.mark.parametrize("max_timeout_ms", [900_000, NO_TIMEOUT_MS - 1, NO_TIMEOUT_MS])
 @pytest.mark.parametrize(("is_on", "rights"), [(False, UNRESTRICTED), (True, AllButUnlimited())])
-def test_a_transaction_without_a_time_out_is_for_those_who_may(is_on: bool, rights: Rights) -> None:
-    broker = TxnBroker(config=TransactionConfig(has_unlimited=is_on))
+def test_a_transaction_without_a_time_out_is_for_those_who_may(is_on: bool, rights: Rights, max_timeout_ms: int) -> None:
+    broker = TxnBroker(config=TransactionConfig(has_unlimited=is_on, max_timeout_ms=max_timeout_ms))
     broker.rights = rights
     assert broker.init(timeout_ms=NO_TIMEOUT_MS) == (ErrorCode.INVALID_TRANSACTION_TIMEOUT, *NOTHING)
-    assert broker.init(timeout_ms=NO_TIMEOUT_MS - 1) == (ErrorCode.INVALID_TRANSACTION_TIMEOUT, *NOTHING)
+    assert broker.init(timeout_ms=min(max_timeout_ms + 1, NO_TIMEOUT_MS)) == (ErrorCode.INVALID_TRANSACTION_TIMEOUT, *NOTHING)
     assert broker.init() == (OK, 1000, 0)
 
 

@@ -9,6 +9,7 @@ import urllib.request
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,7 +23,7 @@ from logflume.streams import count
 from logflume.streams.query import StoreQuery
 from logflume.streams.runtime import instances, statuses
 from logflume.streams.runtime.endpoint import Endpoint
-from tests.log._secured import PASSWORDS, Secured
+from tests.log._secured import PASSWORDS, Secured, revoke
 from tests.streams.running import embedded, running, send_json, until
 
 HERE = "127.0.0.1:0"
@@ -122,7 +123,7 @@ def test_an_endpoint_that_strangers_reach_is_refused_with_what_mends_it(secured:
     with embedded(tmp_path / "data") as log:
         log.admin().ensure_topic("orders")
         app = orders(log)
-        with pytest.raises(InvalidInput, match=r"`logflume secure init --host HOST`.*127\.0\.0\.1.*--insecure"):
+        with pytest.raises(InvalidInput, match=r"`logflume secure init --host HOST`.*127\.0\.0\.1.*\(endpoint_insecure=True\)"):
             running(app, log, tmp_path / "state", endpoint="0.0.0.0:0").__enter__()
     with logged_in(secured, "admin") as log:
         log.admin().ensure_topic("orders", partitions=2)
@@ -131,6 +132,45 @@ def test_an_endpoint_that_strangers_reach_is_refused_with_what_mends_it(secured:
         client_only = secured.write_pair("client.pem", secured.issue("client"))
         with pytest.raises(InvalidInput, match="a certificate of no host"):
             running(orders(log), log, tmp_path / "state", endpoint=HERE, endpoint_certificate=client_only).__enter__()
+
+
+@pytest.mark.parametrize(
+    "options", [{"endpoint": HERE}, {"endpoint": "0.0.0.0:0", "endpoint_insecure": True}], ids=["here", "open"]
+)
+def test_a_certificate_is_not_left_unused(secured: Secured, tmp_path: Path, options: dict[str, Any]) -> None:
+    with embedded(tmp_path / "data") as log:
+        log.admin().ensure_topic("orders")
+        with pytest.raises(InvalidInput, match=r"endpoint_certificate.*is for a log with users"):
+            running(orders(log), log, tmp_path / "state", **options, endpoint_certificate=secured.server_path).__enter__()
+
+
+def test_a_login_is_shown_to_none_but_the_clusters_own(secured: Secured) -> None:
+    """Members of a group write where its instances answer: that address is nobody's proof."""
+    settings = settings_of(secured)
+    assert Asker(Security.from_settings(settings)).headers()["Authorization"].startswith("Basic ")
+    for change in ({"ssl.ca.location": ""}, {"ssl.endpoint.identification.algorithm": "none"}):
+        with pytest.raises(InvalidInput, match=r"ssl\.ca\.location.*ssl\.endpoint\.identification\.algorithm"):
+            Asker(Security.from_settings({**settings, **change})).headers()
+
+
+def test_the_door_knows_revoked_certificates_and_delegation_tokens(secured: Secured, tmp_path: Path) -> None:
+    pair = secured.write_pair("own.pem", secured.issue("own"))
+    own = {
+        "ssl.certificate.location": pair,
+        "ssl.key.location": pair,
+        "ssl.crl.location": revoke(tmp_path, secured.authority, None),
+    }
+    broker, seen = Broker(), list[bool]()
+
+    def rights(security: Security) -> frozenset[str]:
+        seen.append(security.is_delegated)
+        return broker(security)
+
+    settings = {**settings_of(secured), **own, "sasl.mechanism": "SCRAM-SHA-256", "sasl.scram.tokenauth": "true"}
+    door = PageDoor(Security.from_settings(settings), Path(secured.server_path), rights)
+    assert door.context.verify_flags & ssl.VERIFY_CRL_CHECK_CHAIN
+    assert door.judge(basic("alice"), None, "read") is Verdict.WELCOME
+    assert seen == [True]
 
 
 def test_an_endpoint_may_be_open_if_somebody_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -176,21 +216,28 @@ def test_what_the_broker_said_of_a_login_counts_for_seconds(secured: Secured) ->
 
 
 def test_logins_of_strangers_keep_nobody_waiting_who_is_known(secured: Secured) -> None:
-    verdicts = []
+    """Both places are taken by strangers: a third is sent away, who was known is asked for anew although the time is over."""
+    now_s, asked, verdicts = [0.0], list[str](), dict[str, Verdict]()
 
     def broker(security: Security) -> frozenset[str]:
+        asked.append(security.username)
         if security.username == "alice":
             return frozenset({"read"})
-        if len(verdicts) < MAX_STRANGERS:  # while this one is answered another asks
-            verdicts.append(Verdict.UNKNOWN)
-            verdicts.append(door.judge(basic(f"stranger{len(verdicts)}"), None, "read"))
-            verdicts.append(door.judge(basic("alice"), None, "read"))
+        place = int(security.username)
+        if place + 1 < MAX_STRANGERS:  # while this one is answered another asks
+            verdicts[str(place + 1)] = door.judge(basic(str(place + 1)), None, "read")
+        else:
+            now_s[0] = KNOWN_S + 1
+            verdicts["late"] = door.judge(basic("99"), None, "read")
+            verdicts["alice"] = door.judge(basic("alice"), None, "read")
         raise LoginRefused("nobody")
 
-    door = door_of(secured, broker, lambda: 0.0)
+    door = door_of(secured, broker, lambda: now_s[0])
     assert door.judge(basic("alice"), None, "read") is Verdict.WELCOME
-    assert door.judge(basic("stranger"), None, "read") is Verdict.UNKNOWN
-    assert Verdict.WELCOME in verdicts
+    assert door.judge(basic("0"), None, "read") is Verdict.UNKNOWN
+    assert verdicts == {"late": Verdict.BUSY, "alice": Verdict.WELCOME, "1": Verdict.UNKNOWN}
+    assert asked == ["alice", "0", "1", "alice"]
+    assert door.judge(basic("0"), None, "read") is Verdict.UNKNOWN, "places are free again"
 
 
 @pytest.mark.parametrize(
@@ -202,10 +249,14 @@ def test_what_is_no_login_is_not_tried_at_the_broker(secured: Secured, header: s
     assert broker.asked == []
 
 
-def door_of(secured: Secured, broker: object, monotonic_s: object) -> PageDoor:
+def settings_of(secured: Secured) -> dict[str, str]:
     settings = secured.client("SASL_SSL")
     del settings["bootstrap.servers"]
-    security = Security.from_settings(settings)
+    return settings
+
+
+def door_of(secured: Secured, broker: object, monotonic_s: object) -> PageDoor:
+    security = Security.from_settings(settings_of(secured))
     return PageDoor(security, Path(secured.server_path), broker, monotonic_s=monotonic_s)  # type: ignore[arg-type]
 
 

@@ -12,7 +12,18 @@ import pytest
 import logflume.streams as lf
 from logflume.log import DecodeError, InvalidInput
 from logflume.log.schemas import (
-    BIGINT, BYTES, DOUBLE, INTEGER, ROW_FORMAT, STRING, Column, array, decimal, part_decode, serde, struct,
+    BIGINT,
+    BYTES,
+    DOUBLE,
+    INTEGER,
+    ROW_FORMAT,
+    STRING,
+    Column,
+    array,
+    decimal,
+    part_decode,
+    serde,
+    struct,
 )  # fmt: skip
 from logflume.streams import col
 from logflume.streams.columns.decode import ValueDecoder
@@ -112,7 +123,9 @@ def test_a_value_of_another_type_leaves_the_other_columns_as_they_are() -> None:
 
 @pytest.mark.parametrize("kernels", ["without kernels", "with kernels"], indirect=True)
 @pytest.mark.parametrize(
-    "others", [WRITTEN[:2], (*WRITTEN, Column("more", BIGINT)), (Column("other", BIGINT), *WRITTEN[1:])], ids=["less", "more", "other"]
+    "others",
+    [WRITTEN[:2], (*WRITTEN, Column("more", BIGINT)), (Column("other", BIGINT), *WRITTEN[1:])],
+    ids=["less", "more", "other"],
 )
 def test_rows_of_another_version_of_the_application_are_refused(others: tuple[Column, ...], kernels: str) -> None:
     if kernels == "with kernels":

@@ -160,7 +160,8 @@ class TransactionCoordinator:
         if not transactional_id or len(transactional_id) > MAX_ID_CHARS:
             return _grant(ErrorCode.INVALID_REQUEST)
         is_unlimited = timeout_ms == NO_TIMEOUT_MS and may_be_unlimited and self._config.has_unlimited
-        if not is_unlimited and not 0 < timeout_ms <= self._config.max_timeout_ms:
+        has_limit = timeout_ms != NO_TIMEOUT_MS and 0 < timeout_ms <= self._config.max_timeout_ms
+        if not is_unlimited and not has_limit:
             return _grant(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         slot = self._slots.get(transactional_id)
         if slot is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from logflume.log.registry.schemas.json_schema import JsonNode
@@ -76,13 +76,21 @@ def multiple(old: JsonNode, new: JsonNode) -> list[Change]:
         how = "ADDED"
     elif is_ is None:
         how = "REMOVED"
-    elif was and is_ % was == 0:
+    elif _divides(was, is_):
         how = "EXPANDED"
-    elif is_ and was % is_ == 0:
+    elif _divides(is_, was):
         how = "REDUCED"
     else:
         how = "CHANGED"
     return [(f"MULTIPLE_OF_{how}", ("multipleOf",))]
+
+
+def _divides(part: Decimal, whole: Decimal) -> bool:
+    """Whether a number is known to be a multiple of another; not beyond the digits that are counted with."""
+    try:
+        return part != 0 and whole % part == 0
+    except InvalidOperation:
+        return False
 
 
 def wholeness(old: JsonNode, new: JsonNode) -> list[Change]:
