@@ -140,7 +140,13 @@ class Batches:
             LogflumeError: nothing of it is visible; a retriable one is gone by opening the micro-batches anew.
         """
         with self._lock:
-            return None if self.is_over else self._step()
+            try:
+                return None if self.is_over else self._step()
+            except LogflumeError as error:
+                reason = self.member.reason(error)
+                if reason is error:
+                    raise
+                raise reason from error
 
     def finish(self) -> None:
         """Wait for the micro-batch that is under way; none follows."""

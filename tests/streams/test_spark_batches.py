@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -171,6 +171,22 @@ def test_a_batch_whose_member_was_replaced_commits_nothing(log: Log, tmp_path: P
     assert other[0] is not None
     run_live(log, "live", "grouped", tmp_path / "reference")
     assert final_results(log, "moved-out") == final_results(log, "live-out") != {}
+
+
+def test_a_driver_that_is_replaced_ends_and_leaves_its_successor_alone(log: Log, tmp_path: Path) -> None:
+    now_ms = send_orders(log, 100, seed=18, start_ms=5_000_000)
+    load, settings = loader("moved", "grouped"), EngineOptions()
+    with ExitStack() as second:
+        with open_batches(log, load, LocalRunner().run, tmp_path / "first", settings=settings) as ours:
+            assert ours.step() is not None
+            theirs = second.enter_context(open_batches(log, load, LocalRunner().run, tmp_path / "second", settings=settings))
+            now_ms = send_orders(log, 100, seed=19, start_ms=now_ms)
+            with pytest.raises(RunsElsewhere, match="another driver of 'moved'"):
+                until(ours.step)
+        assert [each.instance_id for each in log.admin().describe_group("moved").members] == ["moved-on-spark"]
+        theirs.member.check()
+        assert theirs.step() is not None
+    assert list(log.admin().describe_group("moved").members) == []
 
 
 def test_what_runs_already_is_refused(log: Log, tmp_path: Path) -> None:
