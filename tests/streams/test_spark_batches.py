@@ -6,12 +6,14 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from logflume.log import InvalidInput, Log, LogflumeError, TopicPartition
+from logflume.log import InvalidInput, Log, LogflumeError, TopicPartition, TransportError
 from logflume.streams.runtime import Engine, EngineOptions
 from logflume.streams.spark import LocalRunner
+from logflume.streams.spark import batches as batches_module
 from logflume.streams.spark.batches import BatchDone, open_batches
 from logflume.streams.spark.membership import RunsElsewhere
 
@@ -222,10 +224,36 @@ def test_latest_means_what_comes_after_the_start(log: Log, tmp_path: Path) -> No
     settings = EngineOptions(offset_reset="latest")
     with open_batches(log, loader("moved", "grouped"), LocalRunner().run, tmp_path / "stores", settings=settings) as batches:
         assert batches.step() is None
-        send_orders(log, 50, seed=15, start_ms=now_ms)
+        now_ms = send_orders(log, 50, seed=15, start_ms=now_ms)
         done = batches.step()
         assert done is not None
         assert done.records == 50
+
+
+def test_latest_is_where_the_first_start_was_whatever_happens_before_the_first_batch(log: Log, tmp_path: Path) -> None:
+    now_ms = send_orders(log, 100, seed=14, start_ms=5_000_000)
+    settings = EngineOptions(offset_reset="latest")
+    assert steps(log, "grouped", tmp_path / "stores", settings=settings) == [None]
+    send_orders(log, 50, seed=15, start_ms=now_ms)
+    with pytest.raises(Failed):
+        steps(log, "grouped", tmp_path / "stores", settings=settings, failpoint=Once("after-write", fail))
+    done = steps(log, "grouped", tmp_path / "stores", settings=settings)[0]
+    assert done is not None
+    assert done.records == 50
+
+
+def test_what_is_committed_is_told_though_the_log_says_nothing_more(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> NoReturn:
+        raise TransportError("the broker is away")
+
+    send_orders(log, 500, seed=13, start_ms=5_000_000)
+    cut_off = Once("after-commit", lambda: monkeypatch.setattr(batches_module, "mark_of", away))
+    done = steps(log, "grouped", tmp_path / "stores", failpoint=cut_off)[0]
+    assert done is not None
+    assert (done.records, done.behind) == (500, None)
+    assert done.problems["decode"] > 0
 
 
 def test_a_task_reads_its_other_inputs_when_nothing_comes_through_a_repartition_topic(log: Log, tmp_path: Path) -> None:
