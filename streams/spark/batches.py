@@ -254,7 +254,8 @@ class Batches:
             target = Target(OneTransaction(self.producer.share_transaction()), changelogs_of(self.plan), self.failpoint)
             written = result.write(target, frozenset({RowKind.SINK, RowKind.CHANGELOG}))
             if written.problem is not None:
-                raise StreamsError(f"the results were not written: {written.problem}")
+                kind = TransportError if written.is_passing else StreamsError
+                raise kind(f"the results were not written: {written.problem}")
             if written.is_partial:
                 raise TransportError("executors died while they wrote the results: nothing of that is visible")
             self.failpoint("after-write")
