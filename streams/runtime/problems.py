@@ -31,8 +31,10 @@ HINTS = {
 
 
 class Place(NamedTuple):
-    """Where and why records are left out. `topic`: what was read, for `refused` what was written; empty: no record is, or each says its
-    topic itself."""
+    """Where and why records are left out.
+
+    `topic`: what was read, for `refused` what was written; empty: no record is, or each says its topic itself.
+    """
 
     node: str
     topic: str

@@ -27,6 +27,7 @@ from .executors import cause_of, equip, raised_by
 from .membership import RunsElsewhere
 from .ranges import reachable
 from .runner import SparkRunner
+from .session import refuse_speculation
 from .source import LogflumeDataSource
 from .steps import Progress, StepPlan, StepResult
 
@@ -62,11 +63,12 @@ def run_continuously(
         stopping: set by whoever wants it to stop; the micro-batch under way is finished first.
 
     Raises:
-        InvalidInput: instances of the application run; or it asks for what a cluster cannot do.
+        InvalidInput: instances of the application run; or it, or Spark's settings, ask for what a cluster cannot do.
         RunsElsewhere: another instance has started since, and goes on where this one has come to.
         StreamsError: a function of the application, or Spark, has failed.
     """
     stopping, settings = stopping or threading.Event(), settings or EngineOptions()
+    refuse_speculation(spark)
     spark.dataSource.register(LogflumeDataSource)
     with connect(where) as log:
         equip(spark, StepPlan(load_plan, reachable(log), {}, {}, {}, str(state_root)))

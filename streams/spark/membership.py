@@ -123,7 +123,8 @@ class Member:
 
     def _replaced(self) -> RunsElsewhere:
         return RunsElsewhere(
-            f"another driver of {self._application!r} has started and taken this one's place: it goes on from what was committed here"
+            f"another driver of {self._application!r} has started and taken this one's place: it goes on from what was committed "
+            "here"
         )
 
     def _stay(self) -> None:

@@ -292,7 +292,7 @@ class TaskRunner:
 
 @contextmanager
 def passing_told() -> Iterator[None]:
-    """Have what may be gone by the next time end a task as TransportError: the driver is told the name of the error, and words."""
+    """Have what may be gone by the next time end a task as TransportError: the driver is told an error's name and words only."""
     try:
         yield
     except LogflumeError as error:

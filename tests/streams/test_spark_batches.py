@@ -24,7 +24,6 @@ from logflume.streams.spark.membership import RunsElsewhere
 from logflume.streams.spark.steps import passing_told
 
 from ..log._server_process import ServerProcess
-
 from ._spark_apps import Once, create_inputs, final_results, is_done, loader, make_plan, run_live, send_orders
 from .running import embedded, until
 
