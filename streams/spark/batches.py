@@ -156,6 +156,7 @@ class Batches:
     def _step(self) -> BatchDone | None:
         begun = time.monotonic()
         metadata = self.member.metadata()  # before the offsets are read: whoever commits after that makes ours void
+        committed: Mapping[TopicPartition, OffsetAndMetadata]
         committed = self.log.admin().group_offsets(self.plan.application, is_stable=True)
         if self.settings.offset_reset == "latest":
             committed = self._begun(metadata, committed)
