@@ -77,7 +77,8 @@ def describe_batch(done: BatchDone) -> str:
     """Return a micro-batch as one line."""
     rate = done.records / done.seconds if done.seconds else 0.0
     left_out = ", ".join(f"{count:,} {reason}" for reason, count in sorted(done.problems.items()))
+    behind = "unknown" if done.behind is None else f"{done.behind:,}"
     return (
         f"{done.number}: {done.records:,} records in {done.seconds:.1f} s ({rate:,.0f}/s), {done.results:,} results, "
-        f"{done.entries:,} entries, {done.behind:,} behind" + (f"; left out: {left_out}" if left_out else "")
+        f"{done.entries:,} entries, {behind} behind" + (f"; left out: {left_out}" if left_out else "")
     )

@@ -324,7 +324,7 @@ class Engine:
         left_out = added_up(
             LeftOut(*place, records, samples.get(place, ""))
             for places, samples in [
-                (self._dropped_before, self._samples_before),
+                (Counter(self._dropped_before), self._samples_before),
                 *((Counter(task.problems.places), task.problems.samples) for task in tasks),
             ]
             for place, records in places.items()

@@ -31,7 +31,10 @@ HINTS = {
 
 
 class Place(NamedTuple):
-    """Where and why records are left out. `topic`: what was read, for `refused` what was written; empty: no record is."""
+    """Where and why records are left out.
+
+    `topic`: what was read, for `refused` what was written; empty: no record is, or each says its topic itself.
+    """
 
     node: str
     topic: str
@@ -93,8 +96,11 @@ class TaskProblems:
             facts = {"topic": topic, "partition": partition, "offset": offset, "task": self._task, "node": node, "reason": reason}
             self.letters.append(_letter(record, facts | _cause(cause)))
 
-    def refused(self, node: str, topic: str, record: Record, cause: object) -> None:
-        """Count and log a record put out that its topic does not take. Raises PoisonRecord when the setting is to stop."""
+    def refused(self, node: str, topic: str, record: Record, cause: object, *, is_computed: bool = False) -> None:
+        """Count and log a record put out that its topic does not take. Raises PoisonRecord when the setting is to stop.
+
+        `is_computed`: the record says its topic itself, so there is no end of topics to count by.
+        """
         self.counts["refused"] += 1
         what = f"a record for {topic!r} (key {record.key!r:.100}, time {record.timestamp_ms})"
         problem = Problem("refused", self._task, node, topic, -1, -1, record, cause)
@@ -103,7 +109,7 @@ class TaskProblems:
                 f"task {self._task}, node {node}: the log does not take {what}: {cause}; correct the topology or the topic, or "
                 "set on_problem='skip' to count such records and go on"
             )
-        self._count_place(Place(node, topic, "refused"), what, cause)
+        self._count_place(Place(node, "" if is_computed else topic, "refused"), what, cause)
         if self.counts["refused"] <= _LOGGED_IN_FULL:
             _log.warning("task %s, node %s: the log does not take %s: %s", self._task, node, what, cause)
         if self._keeps_letters:

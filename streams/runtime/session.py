@@ -267,7 +267,8 @@ class Session:
             output = sub.outputs[node]
             chunks = [(task, columns.chunk()) for task, columns in group] if not output.is_repartition else []
             for task, chunk in chunks or [(group[0][0], merge_by_time([columns for _, columns in group]))]:
-                self._writer.send(output, topic, chunk, partial(task.problems.refused, node, topic))
+                refused = partial(task.problems.refused, node, topic, is_computed=output.is_computed)
+                self._writer.send(output, topic, chunk, refused)
 
     def _note_lags(self) -> None:
         """Keep the lags where other threads may read them (the consumer is this thread's alone)."""

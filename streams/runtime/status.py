@@ -38,7 +38,10 @@ class InputStatus:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Records that a node left out for a reason. `topic`: what they were read from. `first`: the first of them and its cause."""
+    """Records that a node left out for a reason. `first`: the first of them and its cause.
+
+    `topic`: what they were read from, for `refused` what they were for; empty: no topic, or records say it themselves.
+    """
 
     node: str
     topic: str

@@ -31,9 +31,10 @@ from logflume.log import (
 )
 from logflume.streams.runtime import EngineOptions, OnGap, StreamsError, prepare_topics
 from logflume.streams.runtime.opening import check_contents, check_stores
-from logflume.streams.runtime.positions import read_times, refuse_claimed
+from logflume.streams.runtime.positions import read_times, refuse_claimed, to_offsets
 from logflume.streams.runtime.topics import TopicMap
 from logflume.streams.seams import Plan
+from logflume.streams.state import Checkpoint
 
 from .claims import refuse_state
 from .handover import changelogs_of, offsets_of, task_starts
@@ -53,7 +54,7 @@ _log = logging.getLogger("logflume.streams")
 class BatchDone:
     """A micro-batch that is committed: the records it took, what came of them, and in what time.
 
-    `problems`: how many records were left out, by reason. `behind`: how many offsets have come since it began.
+    `problems`: how many records were left out, by reason. `behind`: how many offsets have come since it began; None: not known.
     """
 
     number: int
@@ -62,7 +63,7 @@ class BatchDone:
     entries: int
     problems: Mapping[str, int]
     seconds: float
-    behind: int
+    behind: int | None
 
 
 @contextmanager
@@ -122,7 +123,6 @@ class Batches:
     failpoint: Callable[[str], None]
     done: int = 0
     ids: dict[str, str] = field(default_factory=dict)
-    begins: dict[TopicPartition, int] = field(default_factory=dict)
     state: StateFolder | None = None
     is_over: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -140,7 +140,13 @@ class Batches:
             LogflumeError: nothing of it is visible; a retriable one is gone by opening the micro-batches anew.
         """
         with self._lock:
-            return None if self.is_over else self._step()
+            try:
+                return None if self.is_over else self._step()
+            except LogflumeError as error:
+                reason = self.member.reason(error)
+                if reason is error:
+                    raise
+                raise reason from error
 
     def finish(self) -> None:
         """Wait for the micro-batch that is under way; none follows."""
@@ -150,13 +156,16 @@ class Batches:
     def _step(self) -> BatchDone | None:
         begun = time.monotonic()
         metadata = self.member.metadata()  # before the offsets are read: whoever commits after that makes ours void
+        committed: Mapping[TopicPartition, OffsetAndMetadata]
         committed = self.log.admin().group_offsets(self.plan.application, is_stable=True)
+        if self.settings.offset_reset == "latest":
+            committed = self._begun(metadata, committed)
         ranges = self._ranges(committed)
         if not any(map(len, ranges.values())):
             return None
         if self.state is None:
             self._check(committed)
-            self.state = StateFolder.open(self.state_root, mark_of(self.log, self.plan, self.topics))
+            self.state = StateFolder.open(self.state_root, mark_of(self.log, self.plan, self.topics, committed))
         step = StepPlan(
             self.load_plan,
             self.log.where,
@@ -172,36 +181,85 @@ class Batches:
         try:
             self.failpoint("after-job")
             check_partitions(self.log, ranges)
-            written = self._commit(metadata, result)
+            offsets = offsets_of(self.plan, result.ends, ids=self.ids)
+            written = self._commit(metadata, result, offsets)
             self.failpoint("after-commit")
         finally:
             result.release()
-        self.state.committed(mark_of(self.log, self.plan, self.topics))
         self.done += 1
         records = sum(end.records for end in result.ends)
         problems = sum((Counter(end.problems) for end in result.ends), Counter[str]())
-        behind = sum(len(each) for each in self._ranges({tp: OffsetAndMetadata(r.end) for tp, r in ranges.items()}).values())
+        behind = self._looked_after(self.state, {**committed, **offsets}, ranges)
         seconds = time.monotonic() - begun
         return BatchDone(self.done, records, written.results, written.entries, problems, seconds, behind)
 
-    def _commit(self, metadata: GroupMetadata, result: StepResult) -> Written:
-        """Commit what was computed: offsets first, so that nobody is given the partitions before the transaction has ended."""
+    def _looked_after(
+        self,
+        state: StateFolder,
+        committed: Mapping[TopicPartition, OffsetAndMetadata],
+        ranges: Mapping[TopicPartition, OffsetRange],
+    ) -> int | None:
+        """Note what the stores are of, and return how far the log is ahead. What is committed is so if that fails: None."""
+        try:
+            state.committed(mark_of(self.log, self.plan, self.topics, committed))
+            now = self._ranges({tp: OffsetAndMetadata(taken.end) for tp, taken in ranges.items()})
+        except LogflumeError as error:
+            _log.warning("the micro-batch is committed, but the log does not say more: %s", error)
+            return None
+        return sum(map(len, now.values()))
+
+    def _begun(
+        self, metadata: GroupMetadata, committed: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """Commit that inputs without a position begin at their ends: whoever goes on begins there, not at later ends.
+
+        Returns all positions.
+        """
+        admin = self.log.admin()
+        fresh = [
+            tp
+            for topic in self.sources
+            for p in range(self.topics.partitions[topic])
+            if (tp := TopicPartition(topic, p)) not in committed
+        ]
+        if not fresh:
+            return committed
+        self._check(committed)
+        ids = {name: topic.topic_id for name, topic in admin.describe_topics(self.sources).items()}
+        offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        for tp, end in admin.end_offsets(fresh, read_committed=True).items():
+            offsets |= to_offsets(Checkpoint({tp: end}), {}, ids=ids)
+        with self._transaction():
+            self.producer.send_offsets(offsets, metadata)
+        return {**committed, **offsets}
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Commit what is done in the context; nothing of it, if it raises."""
         try:
             self.producer.begin_transaction()
-            self.producer.send_offsets(offsets_of(self.plan, result.ends, ids=self.ids), metadata)
-            self.failpoint("after-send-offsets")
-            target = Target(OneTransaction(self.producer.share_transaction()), changelogs_of(self.plan), self.failpoint)
-            written = result.write(target, frozenset({RowKind.SINK, RowKind.CHANGELOG}))
-            if written.problem is not None:
-                raise StreamsError(f"the results were not written: {written.problem}")
-            if written.is_partial:
-                raise TransportError("executors died while they wrote the results: nothing of that is visible")
-            self.failpoint("after-write")
+            yield
             self.producer.commit_transaction()
         except BaseException:
             with suppress(LogflumeError):  # fenced or unreachable: the broker aborts it itself
                 self.producer.abort_transaction()
             raise
+
+    def _commit(
+        self, metadata: GroupMetadata, result: StepResult, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> Written:
+        """Commit what was computed: offsets first, so that nobody is given the partitions before the transaction has ended."""
+        with self._transaction():
+            self.producer.send_offsets(offsets, metadata)
+            self.failpoint("after-send-offsets")
+            target = Target(OneTransaction(self.producer.share_transaction()), changelogs_of(self.plan), self.failpoint)
+            written = result.write(target, frozenset({RowKind.SINK, RowKind.CHANGELOG}))
+            if written.problem is not None:
+                kind = TransportError if written.is_passing else StreamsError
+                raise kind(f"the results were not written: {written.problem}")
+            if written.is_partial:
+                raise TransportError("executors died while they wrote the results: nothing of that is visible")
+            self.failpoint("after-write")
         return written
 
     def _ranges(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, OffsetRange]:
@@ -215,14 +273,11 @@ class Batches:
         self._check_ids(committed, {name: topic.topic_id for name, topic in described.items()})
         every = [TopicPartition(topic, p) for topic in topics for p in range(self.topics.partitions[topic])]
         starts, ends = admin.start_offsets(every), admin.end_offsets(every, read_committed=True)
-        is_latest = self.settings.offset_reset == "latest"
         ranges = {}
         for tp in every:
             first = starts[tp]
             if tp in committed:
                 first = self._across_gap(tp, committed[tp].offset, starts[tp])
-            elif is_latest and tp.topic not in self.topics.repartition_topics:
-                first = self.begins.setdefault(tp, ends[tp])
             ranges[tp] = OffsetRange(*tp, first, max(first, ends[tp]))
         return ranges
 

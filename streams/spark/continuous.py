@@ -11,20 +11,23 @@ import logging
 import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from logflume.log import LogflumeError, connect
+from logflume.log import LogflumeError, TransportError, connect
 from logflume.streams.runtime import EngineOptions, StreamsError
 from logflume.streams.runtime.session import is_fatal
 from logflume.streams.seams import Plan
 
 from .batches import BatchDone, Batches, Compute, open_batches
-from .executors import cause_of, equip
+from .executors import cause_of, equip, raised_by
 from .membership import RunsElsewhere
 from .ranges import reachable
 from .runner import SparkRunner
+from .session import refuse_speculation
 from .source import LogflumeDataSource
 from .steps import Progress, StepPlan, StepResult
 
@@ -60,29 +63,42 @@ def run_continuously(
         stopping: set by whoever wants it to stop; the micro-batch under way is finished first.
 
     Raises:
-        InvalidInput: instances of the application run; or it asks for what a cluster cannot do.
+        InvalidInput: instances of the application run; or it, or Spark's settings, ask for what a cluster cannot do.
         RunsElsewhere: another instance has started since, and goes on where this one has come to.
         StreamsError: a function of the application, or Spark, has failed.
     """
     stopping, settings = stopping or threading.Event(), settings or EngineOptions()
+    refuse_speculation(spark)
     spark.dataSource.register(LogflumeDataSource)
     with connect(where) as log:
         equip(spark, StepPlan(load_plan, reachable(log), {}, {}, {}, str(state_root)))
-        compute, pause_s = _computed_on(spark, reachable(log)), _PAUSE_MIN_S
-        while not stopping.is_set():
-            batches: Batches | None = None
-            try:
-                with open_batches(log, load_plan, compute, state_root, settings=settings, on_progress=on_progress) as batches:
-                    _take(batches, on_batch)
-                    if not until_end:
-                        _follow(spark, batches, reachable(log), every_s, stopping, on_batch)
-                    return
-            except LogflumeError as error:
-                if is_fatal(error) or isinstance(error, RunsElsewhere):
-                    raise
-                pause_s = _PAUSE_MIN_S if batches is not None and batches.done else min(2 * pause_s, _PAUSE_MAX_S)
-                _log.warning("%s; going on from what was committed in %.1f s", error, pause_s)
-                stopping.wait(pause_s)
+        compute = _computed_on(spark, reachable(log))
+
+        def take(batches: Batches) -> None:
+            _take(batches, on_batch)
+            if not until_end:
+                _follow(spark, batches, reachable(log), every_s, stopping, on_batch)
+
+        opened = partial(open_batches, log, load_plan, compute, state_root, settings=settings, on_progress=on_progress)
+        keep_on(opened, take, stopping)
+
+
+def keep_on(
+    opened: Callable[[], AbstractContextManager[Batches]], take: Callable[[Batches], None], stopping: threading.Event
+) -> None:
+    """Open the micro-batches and take them, anew after what may be gone by the next time."""
+    pause_s = _PAUSE_MIN_S
+    while not stopping.is_set():
+        batches: Batches | None = None
+        try:
+            with opened() as batches:
+                return take(batches)
+        except LogflumeError as error:
+            if is_fatal(error) or isinstance(error, RunsElsewhere):
+                raise
+            pause_s = _PAUSE_MIN_S if batches is not None and batches.done else min(2 * pause_s, _PAUSE_MAX_S)
+            _log.warning("%s; going on from what was committed in %.1f s", error, pause_s)
+            stopping.wait(pause_s)
 
 
 def _computed_on(spark: SparkSession, where: str) -> Compute:
@@ -95,9 +111,17 @@ def _computed_on(spark: SparkSession, where: str) -> Compute:
         except LogflumeError:
             raise
         except Exception as error:
-            raise StreamsError(f"Spark has not computed a micro-batch of {plan.application!r}: {cause_of(error)}") from error
+            is_passing = raised_by(error) in ("", TransportError.__name__) and _runs(spark)
+            kind = TransportError if is_passing else StreamsError
+            raise kind(f"Spark has not computed a micro-batch of {plan.application!r}: {cause_of(error)}") from error
 
     return compute
+
+
+def _runs(spark: SparkSession) -> bool:
+    """Return whether Spark is there for another try."""
+    context = spark.sparkContext._jsc
+    return context is not None and not context.sc().isStopped()
 
 
 def _take(batches: Batches, on_batch: Callable[[BatchDone], None]) -> None:
@@ -133,7 +157,8 @@ def _follow(
         raise trigger.error
     failed = query.exception()
     if failed is not None and not stopping.is_set():
-        raise StreamsError(f"Structured Streaming has ended the query: {cause_of(failed)}")
+        kind = TransportError if _runs(spark) else StreamsError  # nothing of the application runs in it: the log was away
+        raise kind(f"Structured Streaming has ended the query: {cause_of(failed)}")
 
 
 @dataclass(slots=True)

@@ -124,6 +124,17 @@ def cause_of(error: Exception) -> str:
     return next((line for line in [*after, *of_java] if line and not line.startswith(" ")), text)[:CAUSE_CHARS_MAX]
 
 
+def raised_by(error: Exception) -> str:
+    """Return the name of the exception that has ended a Python task; "": it was none, so that the task's process has ended.
+
+    >>> raised_by(Exception("Traceback (most recent call last):\\n  File ...\\nlogflume.log.errors.TransportError: away"))
+    'TransportError'
+    """
+    _, traceback, last = str(error).rpartition("Traceback (most recent call last):\n")
+    line = next((line for line in last.splitlines() if line and not line.startswith(" ")), "") if traceback else ""
+    return line.partition(":")[0].rpartition(".")[2]
+
+
 def pack(archive: Path) -> Path:
     """Write the package as it runs here, behind `unpack.py`, unless that was done; return the archive."""
     if archive.is_file():

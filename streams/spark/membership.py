@@ -11,12 +11,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from logflume.log import GroupMetadata, InvalidInput, Log, LogflumeError, TopicPartition, TransportError
+from logflume.log import GroupMetadata, InvalidInput, Log, LogflumeError, TopicPartition, TransactionMustAbort, TransportError
+from logflume.log.interfaces import GroupMemberDescription
 from logflume.streams.runtime.assigning import Copies, Sharing, task_strategy
 from logflume.streams.runtime.closing import within
+from logflume.streams.runtime.session import is_replaced
 from logflume.streams.seams import Plan
 
 SESSION_TIMEOUT_MS = 20_000
@@ -24,6 +27,8 @@ INSTANCE = "on-spark"
 _JOINED_TIMEOUT_S = 60.0
 _POLL_EVERY_S = 0.1
 _FAREWELL_S = 5.0
+_FENCED = frozenset({"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION"})
+"""What a driver may be told whose place another one has taken, among others."""
 
 
 class RunsElsewhere(LogflumeError):
@@ -58,6 +63,7 @@ class Member:
         self._ended = threading.Event()
         self._problem: LogflumeError | None = None
         self._generation = -1
+        self._ids: set[str] = set()
         self._has_lost = False
         self._thread = threading.Thread(target=self._stay, name=f"member-{plan.application}", daemon=True)
 
@@ -106,17 +112,33 @@ class Member:
         if self._problem is not None:
             raise self._problem
 
+    def reason(self, error: LogflumeError) -> LogflumeError:
+        """Return what is behind an error: RunsElsewhere if another driver has this one's place, else the error itself."""
+        if is_replaced(error):
+            return self._replaced()
+        if error.code in _FENCED or isinstance(error, TransactionMustAbort):
+            with suppress(LogflumeError):
+                return self._replaced() if self._has_successor() else error
+        return error
+
+    def _replaced(self) -> RunsElsewhere:
+        return RunsElsewhere(
+            f"another driver of {self._application!r} has started and taken this one's place: it goes on from what was committed "
+            "here"
+        )
+
     def _stay(self) -> None:
         while not self._ended.wait(_POLL_EVERY_S) and self._problem is None:
             try:
                 with self._lock:
                     self._consumer.poll(timeout_s=0.0)
                     generation = self._consumer.group_metadata().generation
+                    self._ids.add(self._consumer.group_metadata().member_id)
                 if generation != self._generation or self._has_lost:
                     self._generation = generation
                     self._problem = self._why()
             except LogflumeError as error:
-                self._problem = error
+                self._problem = self.reason(error)
 
     def _why(self) -> LogflumeError | None:
         """Return what has ended the membership, now that the group has changed; None: nothing."""
@@ -127,11 +149,17 @@ class Member:
             )
         return TransportError(f"the driver of {self._application!r} has lost its place in the group") if self._has_lost else None
 
+    def _members(self) -> Sequence[GroupMemberDescription]:
+        is_there = self._application in self._admin.list_groups()
+        return self._admin.describe_group(self._application).members if is_there else ()
+
     def _others(self) -> list[str]:
-        if self._application not in self._admin.list_groups():
-            return []
-        members = self._admin.describe_group(self._application).members
-        return sorted(each.instance_id or each.client_id for each in members if each.instance_id != self._instance)
+        return sorted(each.instance_id or each.client_id for each in self._members() if each.instance_id != self._instance)
+
+    def _has_successor(self) -> bool:
+        """Return whether a driver that started later has this one's name in the group."""
+        self._ids.add(self._consumer.group_metadata().member_id)
+        return any(each.instance_id == self._instance and each.member_id not in self._ids for each in self._members())
 
     def _refuse_others(self) -> None:
         others = self._others()
@@ -151,11 +179,13 @@ class Member:
         self._has_lost = self._has_lost or bool(partitions)
 
     def _leave(self) -> None:
-        within(
-            _FAREWELL_S,
-            self._consumer.close,
-            lambda: self._admin.remove_group_members(self._application, [self._instance]),
-        )
+        self._ids.add(self._consumer.group_metadata().member_id)
+        within(_FAREWELL_S, self._consumer.close, self._take_out)
+
+    def _take_out(self) -> None:
+        """Take the name out of the group, where it stays after its consumer, unless it is another driver's by now."""
+        if any(each.instance_id == self._instance and each.member_id in self._ids for each in self._members()):
+            self._admin.remove_group_members(self._application, [self._instance])
 
 
 def _follow_nobody(copies: Copies) -> None:

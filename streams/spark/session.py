@@ -153,6 +153,15 @@ def is_local(spark: SparkSession) -> bool:
     return str(spark.sparkContext.master).startswith("local")
 
 
+def refuse_speculation(spark: SparkSession) -> None:
+    """Raise InvalidInput if Spark may run a task twice at a time: both would change the stores of one stream task."""
+    if str(spark.sparkContext.getConf().get("spark.speculation", "false")).lower() == "true":
+        raise InvalidInput(
+            "spark.speculation is true: two attempts of a task at a time would change the same stores; run this application with "
+            "--conf spark.speculation=false"
+        )
+
+
 def open_session(name: str, settings: SparkSettings | None = None) -> SparkSession:
     """Return a session, quiet; one that is active in this process is taken as it is.
 

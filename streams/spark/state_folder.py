@@ -15,12 +15,13 @@ from __future__ import annotations
 import hashlib
 import shutil
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from logflume.log import Log, TopicPartition
+from logflume.log import Log, OffsetAndMetadata, TopicPartition
 from logflume.streams.runtime.topics import TopicMap
 from logflume.streams.seams import Plan, changelog_topic
 
@@ -83,10 +84,12 @@ def begin_task(root: Path, task: str, token: str) -> None:
     note.write_text(token)
 
 
-def mark_of(log: Log, plan: Plan, topics: TopicMap) -> str:
-    """Return a digest of what is committed for an application, and of where its changelogs end."""
+def mark_of(log: Log, plan: Plan, topics: TopicMap, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> str:
+    """Return a digest of what is committed for an application, and of where its changelogs end.
+
+    `committed`: what was read or sent, not what is there by now: entries of whoever has gone on since come with other offsets.
+    """
     admin = log.admin()
-    offsets = admin.group_offsets(plan.application, is_stable=True)
     every = [
         TopicPartition(changelog_topic(plan.application, spec.name), p)
         for sub in plan.subtopologies
@@ -94,6 +97,6 @@ def mark_of(log: Log, plan: Plan, topics: TopicMap) -> str:
         if spec.name not in sub.table_sources
         for p in range(topics.task_count(sub))
     ]
-    told = [(*tp, at.offset, at.metadata or "") for tp, at in sorted(offsets.items())]
+    told = [(*tp, at.offset, at.metadata or "") for tp, at in sorted(committed.items())]
     ends = [(*tp, end) for tp, end in sorted(admin.end_offsets(every).items())]
     return hashlib.sha256(msgspec.json.encode([told, ends])).hexdigest()

@@ -20,10 +20,11 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from logflume.log import Chunk, InvalidInput, Log, TopicPartition, connect, load_kernels
+from logflume.log import Chunk, InvalidInput, Log, LogflumeError, TopicPartition, TransportError, connect, load_kernels
 from logflume.streams.kernels import kernel_loader
 from logflume.streams.operators import OperatorProgram, Region, Slice
 from logflume.streams.runtime.handlers import Handlers, OnProblem
+from logflume.streams.runtime.session import is_fatal
 from logflume.streams.runtime.task import task_name
 from logflume.streams.seams import Plan, SubTopology, changelog_topic
 from logflume.streams.state import Checkpoint
@@ -198,7 +199,7 @@ class RangeRunner:
         forms = forms_of(self.step.load_plan())
         form = forms.by_name[self.subtopology]
         readers = {node: forms.combined[out.topic] for node, out in form.outputs.items() if out.topic in forms.combined}
-        with connect(self.step.where) as log:
+        with passing_told(), connect(self.step.where) as log:
             for batch in batches:
                 for at in batch.column("partition").to_pylist():
                     number, wanted = self.ranges[at]
@@ -249,7 +250,7 @@ class TaskRunner:
     ) -> Iterator[Any]:
         name = task_name(sub, partition)
         start = self.step.starts.get(name, Checkpoint())
-        with connect(self.step.where) as log, ExitStack() as stack:
+        with passing_told(), connect(self.step.where) as log, ExitStack() as stack:
             folder = stack.enter_context(scratch()) if self.step.state_root is None else Path(self.step.state_root)
             if self.step.state_root is not None:
                 begin_task(folder, name, self.step.token)
@@ -287,6 +288,17 @@ class TaskRunner:
         if wanted is None:
             return ReplayInput(tp, iter(()), start.inputs.get(tp, 0))
         return ReplayInput(tp, iter(()) if self.is_merging else self.step.read(log, wanted), wanted.end)
+
+
+@contextmanager
+def passing_told() -> Iterator[None]:
+    """Have what may be gone by the next time end a task as TransportError: the driver is told an error's name and words only."""
+    try:
+        yield
+    except LogflumeError as error:
+        if is_fatal(error) or isinstance(error, TransportError):
+            raise
+        raise TransportError(str(error)) from error
 
 
 @contextmanager

@@ -34,6 +34,7 @@ from logflume.log import (
     connect,
 )
 from logflume.streams.runtime.positions import read_times
+from logflume.streams.runtime.session import is_fatal
 
 from .ranges import OffsetRange, read_range
 from .rows import BATCH_RECORDS, RowKind, unpack_headers
@@ -181,12 +182,16 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What all writers say: records of results and of changelogs; `is_partial`: a task ran twice, so it has to be done again."""
+    """What all writers say: records of results and of changelogs; `is_partial`: a task ran twice, so it has to be done again.
+
+    `is_passing`: the problem may be gone by the next time.
+    """
 
     results: int
     entries: int
     is_partial: bool
     problem: str | None
+    is_passing: bool = False
 
     @classmethod
     def of(cls, said: Iterable[Any]) -> Written:
@@ -198,12 +203,15 @@ class Written:
             for kind, records, problem in zip(*columns, strict=True):
                 counts[kind] += records
                 problems += [problem] if problem is not None else []
-        return cls(counts[RowKind.SINK], counts[RowKind.CHANGELOG], counts[_PARTIAL] > 0, next(iter(sorted(problems)), None))
+        problem = next(iter(sorted(problems)), None)
+        is_passing = problem is not None and not counts[_PROBLEM]
+        return cls(counts[RowKind.SINK], counts[RowKind.CHANGELOG], counts[_PARTIAL] > 0, problem, is_passing)
 
 
 _PARTIAL = -1
 """The kind of the row by which a task says that it ran before."""
 _PROBLEM = -2
+_PASSING_PROBLEM = -3
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +231,7 @@ class RowsToLog:
         try:
             counts = self._write(batches)
         except LogflumeError as error:
-            yield _said({_PROBLEM: 1}, str(error))
+            yield _said({_PROBLEM if is_fatal(error) else _PASSING_PROBLEM: 1}, str(error))
             return
         yield _said(counts)
 

@@ -43,7 +43,7 @@ def plan_of(prefix: str, name: str) -> Plan:
 def choose_kernels(form: str) -> None:
     """Have the kernels do everything, or nothing."""
     if form == "kernels":
-        assert kernel_loader().load("chains", "meetings", "sessions", "sliding")
+        assert kernel_loader().load("chains", "meetings", "message_rows", "sessions", "sliding")
     else:
         kernel_loader().stay_out()
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from logflume.log import InvalidInput
 from logflume.log.interfaces import OffsetAndMetadata
-from logflume.log.records import Chunk, TopicPartition
+from logflume.log.records import Chunk, Record, TopicPartition
 from logflume.streams.graph import TimeWindow
 from logflume.streams.runtime import EngineOptions, EngineState, EngineStatus, Handlers, OnProblem, PoisonRecord, describe_status
 from logflume.streams.runtime.outputs import TaskOutputs
@@ -70,6 +70,15 @@ def test_a_bad_record_stops_the_task_when_told_so() -> None:
     problems.report("late", "window", "a", 0, 3, "window closed")
     with pytest.raises(PoisonRecord, match="a-0 offset 4"):
         problems.report("decode", "source", "a", 0, 4, "not JSON")
+
+
+def test_topics_that_records_name_are_counted_in_one_place() -> None:
+    problems = TaskProblems("t.0", handlers=Handlers.all(OnProblem.SKIP), keeps_letters=False)
+    for number in range(100):
+        record = Record(f"named-{number}", 0, -1, 5, b"k", b"v")
+        problems.refused("route", record.topic, record, "no such topic", is_computed=True)
+    assert {tuple(place): count for place, count in problems.places.items()} == {("route", "", "refused"): 100}
+    assert "'named-0'" in next(iter(problems.samples.values()))
 
 
 def test_outputs_of_an_unknown_node_are_a_bug_that_is_named() -> None:

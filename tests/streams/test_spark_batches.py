@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
-from logflume.log import InvalidInput, Log, LogflumeError, TopicPartition
+from logflume.log import InvalidInput, Log, LogflumeError, TopicPartition, TransportError, connect
+from logflume.log.protocol import ErrorCode, KafkaError
 from logflume.streams.runtime import Engine, EngineOptions
 from logflume.streams.spark import LocalRunner
+from logflume.streams.spark import batches as batches_module
 from logflume.streams.spark.batches import BatchDone, open_batches
+from logflume.streams.spark.continuous import keep_on
+from logflume.streams.spark.executors import raised_by
 from logflume.streams.spark.membership import RunsElsewhere
+from logflume.streams.spark.steps import passing_told
 
+from ..log._server_process import ServerProcess
 from ._spark_apps import Once, create_inputs, final_results, is_done, loader, make_plan, run_live, send_orders
 from .running import embedded, until
 
@@ -173,6 +182,22 @@ def test_a_batch_whose_member_was_replaced_commits_nothing(log: Log, tmp_path: P
     assert final_results(log, "moved-out") == final_results(log, "live-out") != {}
 
 
+def test_a_driver_that_is_replaced_ends_and_leaves_its_successor_alone(log: Log, tmp_path: Path) -> None:
+    now_ms = send_orders(log, 100, seed=18, start_ms=5_000_000)
+    load, settings = loader("moved", "grouped"), EngineOptions()
+    with ExitStack() as second:
+        with open_batches(log, load, LocalRunner().run, tmp_path / "first", settings=settings) as ours:
+            assert ours.step() is not None
+            theirs = second.enter_context(open_batches(log, load, LocalRunner().run, tmp_path / "second", settings=settings))
+            now_ms = send_orders(log, 100, seed=19, start_ms=now_ms)
+            with pytest.raises(RunsElsewhere, match="another driver of 'moved'"):
+                until(ours.step)
+        assert [each.instance_id for each in log.admin().describe_group("moved").members] == ["moved-on-spark"]
+        theirs.member.check()
+        assert theirs.step() is not None
+    assert list(log.admin().describe_group("moved").members) == []
+
+
 def test_what_runs_already_is_refused(log: Log, tmp_path: Path) -> None:
     send_orders(log, 10, seed=12, start_ms=5_000_000)
     engine = Engine(make_plan("moved", "grouped"), log, EngineOptions(state_dir=tmp_path / "live"))
@@ -206,10 +231,74 @@ def test_latest_means_what_comes_after_the_start(log: Log, tmp_path: Path) -> No
     settings = EngineOptions(offset_reset="latest")
     with open_batches(log, loader("moved", "grouped"), LocalRunner().run, tmp_path / "stores", settings=settings) as batches:
         assert batches.step() is None
-        send_orders(log, 50, seed=15, start_ms=now_ms)
+        now_ms = send_orders(log, 50, seed=15, start_ms=now_ms)
         done = batches.step()
         assert done is not None
         assert done.records == 50
+
+
+def test_latest_is_where_the_first_start_was_whatever_happens_before_the_first_batch(log: Log, tmp_path: Path) -> None:
+    now_ms = send_orders(log, 100, seed=14, start_ms=5_000_000)
+    settings = EngineOptions(offset_reset="latest")
+    assert steps(log, "grouped", tmp_path / "stores", settings=settings) == [None]
+    send_orders(log, 50, seed=15, start_ms=now_ms)
+    with pytest.raises(Failed):
+        steps(log, "grouped", tmp_path / "stores", settings=settings, failpoint=Once("after-write", fail))
+    done = steps(log, "grouped", tmp_path / "stores", settings=settings)[0]
+    assert done is not None
+    assert done.records == 50
+
+
+def test_what_is_committed_is_told_though_the_log_says_nothing_more(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> NoReturn:
+        raise TransportError("the broker is away")
+
+    send_orders(log, 500, seed=13, start_ms=5_000_000)
+    cut_off = Once("after-commit", lambda: monkeypatch.setattr(batches_module, "mark_of", away))
+    done = steps(log, "grouped", tmp_path / "stores", failpoint=cut_off)[0]
+    assert done is not None
+    assert (done.records, done.behind) == (500, None)
+    assert done.problems["decode"] > 0
+
+
+def test_a_broker_that_is_killed_is_waited_for(tmp_path: Path) -> None:
+    server = ServerProcess(str(tmp_path / "data"))
+    taken: list[BatchDone | None] = []
+
+    def restart() -> None:
+        server.kill()
+        server.start()
+
+    def away() -> NoReturn:
+        raise TransportError("the broker is away")
+
+    try:
+        with connect(server.address) as log:
+            create_inputs(log)
+            now_ms = 5_000_000
+            for number, (at, do) in enumerate([("after-send-offsets", restart), ("writing", away)]):
+                now_ms = send_orders(log, 100, seed=23 + number, start_ms=now_ms)
+                load, failpoint = loader("moved", "grouped"), Once(at, do)
+                options: Any = {"settings": EngineOptions(), "failpoint": failpoint}
+                opened = partial(open_batches, log, load, LocalRunner().run, tmp_path / "stores", **options)
+                keep_on(opened, lambda batches: taken.append(batches.step()), threading.Event())
+                assert failpoint.is_done
+            run_live(log, "live", "grouped", tmp_path / "reference")
+            assert final_results(log, "moved-out") == final_results(log, "live-out") != {}
+    finally:
+        server.stop()
+
+
+def test_the_name_of_what_ended_a_task_is_found_in_what_spark_says() -> None:
+    said = "Job aborted.\nTraceback (most recent call last):\n  File x\n{}: broken\n\n\tat org.apache.spark.X\n"
+    assert raised_by(Exception(said.format("logflume.streams.runtime.problems.PoisonRecord"))) == "PoisonRecord"
+    chained = said.format("ValueError") + said.format("logflume.log.errors.TransportError")
+    assert raised_by(Exception(chained)) == "TransportError"
+    assert raised_by(Exception("Job aborted: ExecutorLostFailure (executor 1 exited)")) == ""
+    with pytest.raises(TransportError, match="Not the leader"), passing_told():
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "Not the leader")
 
 
 def test_a_task_reads_its_other_inputs_when_nothing_comes_through_a_repartition_topic(log: Log, tmp_path: Path) -> None:

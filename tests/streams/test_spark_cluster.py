@@ -8,6 +8,8 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ from logflume.log import InvalidInput, TopicPartition, connect
 from logflume.streams.spark import SparkSettings, SparkUnavailable, parse_conf
 from logflume.streams.spark.executors import files_of, pack, zipped
 from logflume.streams.spark.probe import Probe
-from logflume.streams.spark.session import check_master, java_version
+from logflume.streams.spark.session import check_master, java_version, refuse_speculation
 
 from ..end_to_end._command import LOGFLUME, free_port, run
 from ..end_to_end._delays import DELAYS, flight, load, send, wait_for
@@ -95,13 +97,27 @@ def pid_of(which):
     with open(FOLDER + "/pid-of-" + which) as file:
         return int(file.read())
 
+def is_executor(pid):
+    try:
+        with open("/proc/" + str(pid) + "/cmdline", "rb") as about:
+            return b"CoarseGrainedExecutorBackend" in about.read()
+    except OSError:
+        return False
+
 def kill_once(*each):
     for which in each:
+        pid = pid_of(which)
+        if which.startswith("executor") and not is_executor(pid):
+            os._exit(1)  # this worker has outlived its executor
         try:
-            os.close(os.open(FOLDER + "/killed-" + which, os.O_CREAT | os.O_EXCL))
+            note = os.open(FOLDER + "/killed-" + which, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
         except FileExistsError:
             continue
-        os.kill(pid_of(which), signal.SIGKILL)
+        os.write(note, str(pid).encode())
+        os.close(note)
+        os.kill(pid, signal.SIGKILL)
+        if which.startswith("executor"):
+            os._exit(1)  # else it would go on without its executor, and kill what comes next
 
 def while_reading(flight):
     if IS_EXECUTOR:
@@ -131,9 +147,10 @@ def backfilled(cluster: Cluster, application: Path, address: str, *more: str, py
     return done.stdout, done.stderr
 
 
-def backfilled_beside(server: ServerProcess, command: list[str]) -> tuple[int, str]:
-    """Run a backfill, and the broker again whenever it was killed; return the exit code, and what was said."""
-    process = subprocess.Popen([*LOGFLUME, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def backfilled_beside(server: ServerProcess, command: list[str], said: Path) -> tuple[int, str]:
+    """Run a backfill, and the broker again whenever it was killed; return the exit code, and what was said (kept in a file)."""
+    with said.open("w") as file:
+        process = subprocess.Popen([*LOGFLUME, *command], stdout=file, stderr=subprocess.STDOUT)
     try:
         deadline = time.monotonic() + WAIT_S
         while process.poll() is None:
@@ -143,7 +160,7 @@ def backfilled_beside(server: ServerProcess, command: list[str]) -> tuple[int, s
                 server.kill()
                 server.start()
             time.sleep(0.05)
-        return process.returncode, process.communicate()[0]
+        return process.returncode, said.read_text()
     finally:
         process.kill()
         process.wait()
@@ -182,14 +199,15 @@ def test_executors_the_broker_and_the_driver_are_killed_and_nothing_is_lost_or_d
     (tmp_path / "killed.py").write_text(KILLED_APPLICATION)
     command = command_of(cluster, tmp_path / "killed.py", server.address, cluster.python)
     command += ["--checkpoint", str(tmp_path / "kept")]
-    code, said = backfilled_beside(server, command)
+    code, said = backfilled_beside(server, command, tmp_path / "said")
     assert code == -signal.SIGKILL, said
     killed = sorted(path.name.removeprefix("killed-") for path in tmp_path.glob("killed-*"))
     assert killed == ["broker", "driver", "executor-1", "executor-2"]
+    assert len({(tmp_path / f"killed-{which}").read_text() for which in killed}) == len(killed)
     with connect(server.address) as log:
         assert table(log, topic="counted") == {}
     send(server.address, "flights", [flight(n) for n in range(60, 64)])  # after the cut
-    code, said = backfilled_beside(server, command)
+    code, said = backfilled_beside(server, command, tmp_path / "said")
     assert code == 0, said
     expected: dict[str, list[float]] = {}
     for carrier, value in map(flight, range(60)):
@@ -214,6 +232,13 @@ def test_what_executors_lack_is_said_before_the_job(cluster: Cluster, server: Se
     assert "has no module not_there" in err
     assert "Traceback" not in err
     assert run("topic", "list", "--bootstrap", server.address).stdout == topics
+
+
+@pytest.mark.parametrize("said", ["true", "True"])
+def test_speculation_is_refused_for_an_application_that_keeps_its_stores(said: str) -> None:
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: {"spark.speculation": said}))
+    with pytest.raises(InvalidInput, match=r"--conf spark\.speculation=false"):
+        refuse_speculation(spark)
 
 
 def test_a_master_that_is_not_there_is_said_at_once() -> None:
