@@ -369,11 +369,11 @@ def test_several_applications_share_a_process_and_their_input(log: Log, run: Cal
     rows = feed(log, 400)
     counting, windows = run(counting_plan()), run(window_plan(repartitions=1))
     until(lambda: len(read(log, "counts-out")) == 400, counting, windows)
-    until(lambda: windows.status().lag_records == 0 and windows.status().records_in == 800, counting, windows)
+    until(lambda: windows.status().lag_records == 0 and windows.status().records_in == 400, counting, windows)
     assert sequences(read(log, "counts-out")) == expected_counts(rows)
     counting.stop()
     feed(log, 100, seed=2, start_ms=50_000)
-    until(lambda: windows.status().records_in == 1000, windows)
+    until(lambda: windows.status().records_in == 500, windows)
     assert counting.status().state is EngineState.STOPPED
 
 
