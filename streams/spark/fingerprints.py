@@ -73,7 +73,7 @@ class _Walk:
     def __init__(self, around: _Walk | None = None) -> None:
         self._met: dict[int, object] = dict(around._met) if around else {}
         self._above: list[int] = list(around._above) if around else []
-        self._left = around._left if around else [WORDS_MAX]
+        self._left: list[int] = around._left if around else [WORDS_MAX]
 
     def words(self, value: Any) -> Iterator[str]:
         self._left[0] -= 1
@@ -182,7 +182,7 @@ def _parts_of_foreign(value: Any) -> Iterator[object]:
         yield getattr(value, "name", "")
     elif hasattr(value, "__wrapped__"):
         yield value.__wrapped__
-    elif type(value).__repr__ is not object.__repr__:
+    else:
         yield _ADDRESS.sub("", repr(value))
 
 
