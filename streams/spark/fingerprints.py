@@ -182,7 +182,7 @@ def _parts_of_foreign(value: Any) -> Iterator[object]:
         yield getattr(value, "name", "")
     elif hasattr(value, "__wrapped__"):
         yield value.__wrapped__
-    elif any("__repr__" in vars(each) for each in type(value).__mro__[:-1]):
+    else:
         yield _ADDRESS.sub("", repr(value))
 
 

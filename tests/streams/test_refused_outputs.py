@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ import logflume.streams as lf
 from logflume.log import LogflumeError
 from logflume.log.interfaces import Log
 from logflume.streams import col
-from logflume.streams.runtime import EngineState, Guarantee, PoisonRecord, StreamsError, writer
+from logflume.streams.runtime import Engine, EngineOptions, EngineState, Guarantee, PoisonRecord, StreamsError, writer
+from logflume.streams.runtime.problems import Place
 from logflume.streams.runtime.rules import TopicRules
 from tests.streams.running import embedded, read, running, send_json, until
 
@@ -151,3 +153,18 @@ def test_an_output_topic_that_is_deleted_ends_the_application_with_its_name(log:
         with pytest.raises(LogflumeError, match="'out'"):
             engine.wait(timeout_s=90)
         assert engine.status().state is EngineState.FAILED
+
+
+class Growing(Counter[Place]):
+    """Counts that grow while somebody goes through them, as those of the engine's thread may."""
+
+    def items(self) -> Any:
+        for number, item in enumerate(super().items()):
+            yield item
+            self[Place("count", f"topic-{number}", "late")] += 1
+
+
+def test_status_does_not_mind_counts_that_grow_meanwhile(log: Log, tmp_path: Path) -> None:
+    engine = Engine(passing_on(log).plan(), log, EngineOptions(state_dir=tmp_path / "state"))
+    engine._dropped_before = Growing({Place("count", "orders", "late"): 2, Place("count", "orders", "null_key"): 3})
+    assert engine.status().dropped == {"late": 2, "null_key": 3}
