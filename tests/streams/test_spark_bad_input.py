@@ -19,7 +19,7 @@ import pytest
 from logflume.log import InvalidInput, Log, LogflumeError, UnknownName, connect
 from logflume.streams.seams import Plan
 from logflume.streams.spark import LocalRunner, OffsetRange, RangeLost, plan_backfill, run_backfill
-from logflume.streams.spark.executors import _cause, pickled
+from logflume.streams.spark.executors import cause_of, pickled
 from logflume.streams.spark.probe import Probe
 from logflume.streams.spark.ranges import read_range
 
@@ -115,11 +115,11 @@ def test_the_cause_of_an_executor_is_the_line_that_says_it() -> None:
     of_python = (
         "Job aborted\nTraceback (most recent call last):\n  File x\nPySparkRuntimeError: [PYTHON_VERSION_MISMATCH] 3.11, 3.12\n"
     )
-    assert _cause(Exception(of_python)) == "PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] 3.11, 3.12"
-    assert _cause(Exception("An error\n: java.io.IOException: No space left on device\n\tat x")) == (
+    assert cause_of(Exception(of_python)) == "PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] 3.11, 3.12"
+    assert cause_of(Exception("An error\n: java.io.IOException: No space left on device\n\tat x")) == (
         "java.io.IOException: No space left on device"
     )
-    assert len(_cause(Exception("x" * 10_000))) == 500
+    assert len(cause_of(Exception("x" * 10_000))) == 500
 
 
 WITHOUT_ROOM = f"""
