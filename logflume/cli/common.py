@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import sys
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +27,13 @@ Bootstrap = Annotated[
 ]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Let everybody who reaches a listener use it, on any address.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object per line, for pipes.")]
+
+
+def seconds(value: float | None) -> float | None:
+    """Refuse what is no duration in seconds, as an option's callback: its `min` and `max` let NaN through."""
+    if value is not None and not 0 <= value <= threading.TIMEOUT_MAX:
+        raise typer.BadParameter(f"expected a number of seconds, found {value:g}")
+    return value
 
 
 def make_app(help_text: str, *, has_default: bool = False) -> typer.Typer:

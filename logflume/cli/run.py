@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from logflume.cli.common import Bootstrap, Data, Json, make_app, place
+from logflume.cli.common import Bootstrap, Data, Json, make_app, place, seconds
 from logflume.log import InvalidInput, LogflumeError
 from logflume.log.children import end_with_parent
 
@@ -51,7 +51,13 @@ def run(
     ] = None,
     every: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="With --engine spark: how often there is a micro-batch (1).", min=0.1, max=3600),
+        typer.Option(
+            metavar="SECONDS",
+            help="With --engine spark: how often there is a micro-batch (1).",
+            min=0.1,
+            max=3600,
+            callback=seconds,
+        ),
     ] = None,
     until_end: Annotated[
         bool, typer.Option("--until-end", help="With --engine spark: stop at the end of what is there now.")

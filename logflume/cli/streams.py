@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_done, print_rows
+from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_done, print_rows, seconds
 from logflume.log import InvalidInput, Log
 
 app = make_app("Watch streams applications, reset them, compare topologies, put dead letters back.")
@@ -24,7 +24,7 @@ Statuses = Mapping[str, Mapping[str, Any]]
 def top(
     application: Annotated[str, typer.Argument(help="The application's name, which is that of its group.")],
     interval_s: Annotated[
-        float, typer.Option("--interval", metavar="S", help="Seconds from one look to the next.", min=0.1)
+        float, typer.Option("--interval", metavar="S", help="Seconds from one look to the next.", min=0.1, callback=seconds)
     ] = 1.0,
     count: Annotated[int | None, typer.Option("--count", help="End after this many looks.", min=1)] = None,
     nodes: Annotated[bool, typer.Option("--nodes", help="One line per node: rows that leave it.")] = False,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_done, print_object, print_rows
+from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_done, print_object, print_rows, seconds
 from logflume.log import Admin, InvalidInput, TopicPartition
 from logflume.log.operations import (
     abort_hanging,
@@ -26,7 +26,9 @@ Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="NAME", hel
 @app.command("list")
 def list_(
     state: Annotated[list[str] | None, typer.Option(help="Only in this state, as Ongoing; may be repeated.")] = None,
-    longer_than_s: Annotated[float | None, typer.Option(min=0, help="Only transactions open for longer.")] = None,
+    longer_than_s: Annotated[
+        float | None, typer.Option(min=0, callback=seconds, help="Only transactions open for longer.")
+    ] = None,
     data: Data = None,
     bootstrap: Bootstrap = None,
     as_json: Json = False,

@@ -78,3 +78,18 @@ def test_lists_leave_out_what_applications_keep_for_themselves(tmp_path: object)
 def test_an_option_of_a_connector_is_called_required_only_where_it_is() -> None:
     lines = [json.loads(line) for line in run("connect", "describe", "file-source", "--json").stdout.splitlines()]
     assert {each["option"] for each in lines if each["default"] == "required"} == {"name", "connector", "topic", "file"}
+
+
+DURATIONS = [
+    (path, param.opts[0])
+    for path, command in EVERY.items()
+    for param in command.params
+    if param.type.name.startswith("float") and path != ("archive",)  # which refuses 0 too: test_backfill_app.py
+]
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "1e300", "-1"])
+@pytest.mark.parametrize(("path", "option"), DURATIONS, ids=str)
+def test_a_duration_is_a_number_of_seconds(path: tuple[str, ...], option: str, number: str) -> None:
+    arguments = ["x" for param in EVERY[path].params if param.param_type_name == "argument"]
+    assert option in run(*path, *arguments, f"{option}={number}", code=2).stderr
