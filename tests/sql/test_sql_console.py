@@ -20,6 +20,8 @@ from logflume.log.registry import UserFile
 from logflume.sql import SqlEngine
 from logflume.sql.rest import SqlServer
 
+from .conftest import served
+
 SETUP = """
 CREATE STREAM s (id INT KEY, n STRING, big BIGINT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');
 INSERT INTO s VALUES (1, '<img src=x onerror=alert(1)>', 9007199254740993);
@@ -33,15 +35,7 @@ BROWSER = next(
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlServer]:
-    folder = tmp_path_factory.mktemp("console")
-    with connect(folder / "log") as log, SqlEngine(log, folder / "sql") as engine, SqlServer(engine) as opened:
-        list(engine.execute(SETUP))
-        yield opened
-
-
-@pytest.fixture
-def client(server: SqlServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.address, timeout=120) as opened:
+    with served(tmp_path_factory.mktemp("console"), SETUP) as opened:
         yield opened
 
 

@@ -16,11 +16,13 @@ from typing import Any
 import httpx
 import pytest
 
-from logflume.log import InvalidInput, TransportError, connect
+from logflume.log import InvalidInput, TransportError
 from logflume.log.registry import Rights
 from logflume.log.schemas import BIGINT, STRING, Column, FormatSpec, decimal, serde
 from logflume.sql import SqlEngine
 from logflume.sql.rest import SqlServer, app, errors
+
+from .conftest import served
 
 SETUP = """
 CREATE STREAM s (id INT KEY, n STRING, d DECIMAL(5, 2), x DOUBLE) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');
@@ -32,15 +34,7 @@ DELIMITED = "application/vnd.ksqlapi.delimited.v1"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlServer]:
-    path = tmp_path_factory.mktemp("rest")
-    with connect(path / "log") as log, SqlEngine(log, path / "sql") as engine, SqlServer(engine) as opened:
-        list(engine.execute(SETUP))
-        yield opened
-
-
-@pytest.fixture
-def client(server: SqlServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.address, timeout=120) as opened:
+    with served(tmp_path_factory.mktemp("rest"), SETUP) as opened:
         yield opened
 
 
