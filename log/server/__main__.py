@@ -19,7 +19,7 @@ from logflume.log.logs import configure_logs
 
 from .addresses import Address, parse_address
 from .config_files import configured_data_dir, gather_configs, refuse_contradictions
-from .listeners import named_addresses, plan_listeners, refuse_exposed
+from .listeners import named_addresses, plan_listeners, refuse_open_listeners
 from .shell import BrokerShell
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         addresses = [parse_address(text) for text in listen]
         if not options.insecure:
             given = configs | ({"listeners": named_addresses(addresses)} if addresses else {})
-            refuse_exposed(plan_listeners(BrokerConfig(given)), BrokerConfig(given))
+            refuse_open_listeners(plan_listeners(BrokerConfig(given)), BrokerConfig(given))
         asyncio.run(
             serve(
                 options.data or configured_data_dir(configs),

@@ -83,7 +83,7 @@ def plan_listeners(config: BrokerConfig, *, advertised: Address | None = None) -
     return plans
 
 
-def refuse_exposed(plans: Sequence[ListenerPlan], config: BrokerConfig) -> None:
+def refuse_open_listeners(plans: Sequence[ListenerPlan], config: BrokerConfig) -> None:
     """Raise InvalidInput if somebody on another machine could use a listener without saying who he is."""
     for plan in plans:
         settings = ListenerSettings(config, plan.name, plan.protocol)
@@ -94,10 +94,10 @@ def refuse_exposed(plans: Sequence[ListenerPlan], config: BrokerConfig) -> None:
                 f"listener {plan.name} ({plan.address}) has no authentication: whoever reaches it could do everything. "
                 f"`logflume secure init{host}` makes what it needs; or listen on 127.0.0.1 only, or say --insecure"
             )
-    _refuse_exposed_pages(config)
+    _refuse_open_pages(config)
 
 
-def _refuse_exposed_pages(config: BrokerConfig) -> None:
+def _refuse_open_pages(config: BrokerConfig) -> None:
     """Raise InvalidInput if somebody on another machine could read metrics without saying who he is."""
     text = config.text("logflume.http.listener")
     if not text:

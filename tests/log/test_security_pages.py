@@ -22,7 +22,7 @@ from logflume.log.http_login import Verdict
 from logflume.log.protocol import messages
 from logflume.log.server.addresses import Address
 from logflume.log.server.health import Answer, HealthServer, Page
-from logflume.log.server.listeners import plan_listeners, refuse_exposed
+from logflume.log.server.listeners import plan_listeners, refuse_open_listeners
 from logflume.log.server.page_users import plain_token
 
 from ._secured import PASSWORDS, Secured
@@ -177,10 +177,10 @@ def test_it_speaks_tls_alone_and_takes_renewed_certificates_over(secured: Secure
 def test_pages_that_others_could_read_need_a_certificate(configs: dict[str, str], is_refused: bool) -> None:
     config = BrokerConfig(configs)
     if not is_refused:
-        refuse_exposed(plan_listeners(config), config)
+        refuse_open_listeners(plan_listeners(config), config)
         return
     with pytest.raises(InvalidInput, match=r"metrics go to users only.*`logflume secure init`.*--insecure"):
-        refuse_exposed(plan_listeners(config), config)
+        refuse_open_listeners(plan_listeners(config), config)
 
 
 @pytest.mark.parametrize("verdict", Verdict)
