@@ -17,12 +17,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from logflume.log import LogflumeError, near_matches
+from logflume.log import InvalidInput, LogflumeError, near_matches
 from logflume.log.interfaces import Log
 from logflume.log.registry import EVERYTHING, Rights
 from logflume.log.schemas import default_registry
 from logflume.streams.functions import Library, builtin_library
-from logflume.streams.runtime import EngineOptions, EngineState, EngineStatus, create_results, internal_topics, prepare_topics
+from logflume.streams.runtime import (
+    Engine,
+    EngineOptions,
+    EngineState,
+    EngineStatus,
+    create_results,
+    internal_topics,
+    prepare_topics,
+)
 from logflume.streams.seams import Plan, changelog_topic
 
 from . import ast
@@ -51,11 +59,12 @@ from .format import statement_text
 from .inference import inferred
 from .inserts import PendingWrites, RecordWriter, values_records, writable_source
 from .listing import describe, explain, picture, show
+from .on_spark import RunQuery, SparkQuery, driver_status
 from .parser import parse_statement
 from .plan import QueryPlan
 from .planner import PlannedQuery, plan_push, register_schemas
 from .printing import find_topic, start_print
-from .properties import PUSH_TOKEN, PUSH_TOKENS
+from .properties import ENGINE, LIVE, PUSH_TOKEN, PUSH_TOKENS, SPARK
 from .pull import KeptTable, run_pull
 from .pull_reads import table_rows
 from .push import start_push
@@ -65,7 +74,7 @@ from .results import Message, Result, Rows, inserted
 from .resuming import Tokens
 from .rights import check_rights, check_topics
 from .row_records import RecordMakers, ValuesRecord, now_ms
-from .running import RunningQueries, application_id, compile_topology
+from .running import RunningQueries, Wanted, application_id, compile_query
 from .script_files import all_statements
 from .scripts import StatementText, split_script
 from .session import Session, session_statement
@@ -97,7 +106,7 @@ class PreparedQuery:
 
     def compile(self) -> Plan:
         """Return the query as the streams runtime runs it. Picklable as a bound method, for Spark's workers."""
-        return compile_topology(self.planned.topology, self.application)
+        return compile_query(self.planned, self.application)
 
 
 class SqlEngine:
@@ -111,6 +120,8 @@ class SqlEngine:
         service: in the name of the command topic, and prefix of the applications; engines of one service share their catalog.
         runs_queries: False: statements are recorded, another engine of the service runs the queries.
         connectors: what runs those that statements make; None: such statements are refused here.
+        on_spark: runs the queries that are to run on Spark (`SET 'engine' = 'spark'`), and this engine no others; None: this one
+            runs the others.
         registry: where schemas are unless a session says otherwise (`ksql.schema.registry.url`); None: `default_registry`.
 
     >>> import pathlib, tempfile
@@ -138,6 +149,7 @@ class SqlEngine:
         library: Library | None = None,
         registry: str | None = None,
         connectors: ConnectorsOf | None = None,
+        on_spark: RunQuery | None = None,
     ) -> None:
         self._registry = default_registry() if registry is None else registry
         self._log, self.service, self._runs_queries = log, service, runs_queries
@@ -147,7 +159,10 @@ class SqlEngine:
         self._session = Session()
         self._applied = Applied()
         self._tables = Tables()
-        self._running = RunningQueries(log, self._options, service)
+        self._kind = LIVE if on_spark is None else SPARK
+        make = self._live if on_spark is None else partial(SparkQuery, on_spark, self._options.state_dir)
+        self._running = RunningQueries(log, self._options, service, make)
+        self._left: dict[str, frozenset[str]] = {}
         self._workers = Workers(log, service)
         self._readers = SharedReaders(log)
         self._connectors = None if connectors is None else connectors(log, service)
@@ -192,6 +207,9 @@ class SqlEngine:
         found = {query_id: [each] for query_id, each in self.local_status().items()}
         for query_id, status in self._workers.status().items():
             found.setdefault(query_id, []).append(status)
+        driven = [q for q, info in self.catalog.queries.items() if info.engine == SPARK and not info.is_paused and q not in found]
+        admin = self._log.admin()
+        found |= {query_id: [driver_status(admin, self.application_of(query_id))] for query_id in driven}
         return {query_id: merged_status(each) for query_id, each in found.items()}
 
     def local_status(self) -> Mapping[str, EngineStatus]:
@@ -315,7 +333,7 @@ class SqlEngine:
             case ast.Drop():
                 return [self._drop(statement, context)]
             case ast.QueryControl():
-                return [self._control(statement)]
+                return [self._control(statement, context)]
             case ast.CreateConnector() | ast.DropConnector():
                 return [self._define_connector(statement, context)]
             case ast.Show("CONNECTORS" | "SOURCE CONNECTORS" | "SINK CONNECTORS" as what):
@@ -365,7 +383,7 @@ class SqlEngine:
         """Return what this process holds of a table's state; nothing of what it does not."""
         known, engine = self._applied.queries.get(read.query_id), self._running.engine(read.query_id)
         shape = None if known is None else self._tables.shape(known.planned)
-        return TablePage() if shape is None or engine is None else read_state(shape, engine, read)
+        return TablePage() if shape is None or not isinstance(engine, Engine) else read_state(shape, engine, read)
 
     def changelog_of(self, query_id: str, store: str) -> str:
         """Return the changelog topic of a query's store."""
@@ -379,7 +397,7 @@ class SqlEngine:
         return run_pull(query, context, self._log, self._kept)
 
     def _kept(self, source: SourceInfo) -> KeptTable | None:
-        """Return where the rows of a table are, None when its topic tells: no query keeps them, or nobody runs it."""
+        """Return where the rows of a table are, None when its topic tells: no query keeps them, or nobody runs it live."""
         applied = self._applied
         known = applied.queries.get(source.query_id or "")
         shape = None if known is None else self._tables.shape(known.planned)
@@ -388,6 +406,7 @@ class SqlEngine:
             or shape is None
             or next(self._holders(), None) is None
             or applied.catalog.queries[shape.query_id].is_paused
+            or applied.catalog.queries[shape.query_id].engine != LIVE
         ):
             return None
         topic = self.changelog_of(shape.query_id, shape.store)
@@ -486,7 +505,8 @@ class SqlEngine:
                 create_results(compiled, self._log.admin())
             self._record(prepared.command, compiled)
         query_id = prepared.command.query_id
-        return Message(f"{prepared.what}, running query with ID {query_id}", query_id)
+        where = ", on Spark (logflume sql on-spark)" if prepared.planned.query.engine == SPARK else ""
+        return Message(f"{prepared.what}, running query with ID {query_id}{where}", query_id)
 
     def _create_query(self, s: ast.CreateAs | ast.InsertQuery, context: Context) -> Result:
         catalog = self.catalog
@@ -506,6 +526,8 @@ class SqlEngine:
         query_id = made.query_id if isinstance(made, Message) else None
         known = self._applied.queries.get(query_id or "")
         if not isinstance(made, Message) or query_id is None or known is None or next(self._holders(), None) is None:
+            return made
+        if self.catalog.queries[query_id].engine == SPARK:
             return made
         plan, admin = self._compiled(query_id, known), self._log.admin()
         left = wait_until_read(
@@ -534,11 +556,22 @@ class SqlEngine:
         if replaced is not None:
             check_replaceable(self._applied.queries[replaced].planned, planned, s.span, is_beside=is_beside)
         application = application_id(self.service, query_id)
-        compiled = compile_topology(planned.topology, application)
+        compiled = compile_query(planned, application)
         what = f"{'Table' if isinstance(s, ast.CreateAs) and s.is_table else 'Stream'} {planned.query.sink}"
         verb = ("created" if replaced is None else "replaced") if isinstance(s, ast.CreateAs) else "is being filled"
+        if context.properties.get(ENGINE) == SPARK:
+            self._check_fits_spark(compiled, s.span)
         command = Command(statement_text(s), query_id, dict(context.properties), recorded_plan(planned, compiled))
         return PreparedQuery(command, planned, application, f"{what} {verb}", replaced if is_beside else None), compiled
+
+    def _check_fits_spark(self, compiled: Plan, span: ast.Span) -> None:
+        """Raise StatementError for a query that Spark cannot run."""
+        from logflume.streams.spark import check_fits_spark
+
+        try:
+            check_fits_spark(compiled)
+        except InvalidInput as error:
+            raise StatementError(f"'{ENGINE}' = '{SPARK}': {error}", span) from error
 
     def application_of(self, query_id: str) -> str:
         """Return the application as which a query runs."""
@@ -600,8 +633,9 @@ class SqlEngine:
 
         return outcomes
 
-    def _control(self, s: ast.QueryControl) -> Result:
+    def _control(self, s: ast.QueryControl, context: Context) -> Result:
         queries = self.catalog.queries
+        moved = {ENGINE: context.properties[ENGINE]} if s.verb == "RESUME" and ENGINE in context.properties else {}
         if s.query_id is None:
             wanted = list(queries)
         else:
@@ -612,8 +646,11 @@ class SqlEngine:
                 raise StatementError(f"Unknown queryId: {s.query_id}.{hint}", s.span)
         if s.verb != "TERMINATE":
             wanted = [q for q in wanted if queries[q].is_paused != (s.verb == "PAUSE")]
+        if moved.get(ENGINE) == SPARK:
+            for query_id in wanted:
+                self._check_fits_spark(self._compiled(query_id, self._applied.queries[query_id]), s.span)
         for query_id in wanted:
-            self._record(Command(f"{s.verb} `{query_id}`"))
+            self._record(Command(f"{s.verb} `{query_id}`", properties=moved))
         done = {"TERMINATE": "terminated", "PAUSE": "paused", "RESUME": "resumed"}[s.verb]
         return Message(f"{done} {', '.join(wanted) if wanted else 'nothing: no query to which that applies'}")
 
@@ -747,18 +784,36 @@ class SqlEngine:
         """Stop queries that ended, changed or were paused since `before`; start those that should run and do not."""
         queries = self.catalog.queries
         for query_id, known in before.queries.items():
+            is_own = before.catalog.queries[query_id].engine == self._kind
             if query_id not in queries:
                 self._tables.forget(query_id)
-                self._running.forget(query_id, self._topics_of(query_id, known))
-            elif known is not self._applied.queries[query_id] or queries[query_id].is_paused:
+                if is_own:
+                    self._running.forget(query_id, self._topics_of(query_id, known))
+                else:
+                    self._left[query_id] = self._topics_of(query_id, known)
+            elif known is not self._applied.queries[query_id] or queries[query_id].is_paused or not self._is_own(query_id):
                 self._tables.forget(query_id)
                 self._running.stop(query_id)
-        wanted = {q: known for q, known in self._applied.queries.items() if not queries[q].is_paused}
-        self._running.keep({q: partial(self._compiled, q, known, compiled.get(q)) for q, known in wanted.items()})
+        for query_id, topics in list(self._left.items()):
+            if self._running.forget_if_left(query_id, topics):
+                del self._left[query_id]
+        wanted = {q: known for q, known in self._applied.queries.items() if not queries[q].is_paused and self._is_own(q)}
+        self._running.keep({q: self._wanted(q, known, compiled.get(q)) for q, known in wanted.items()})
+
+    def _is_own(self, query_id: str) -> bool:
+        """Return whether a query is for this kind of engine."""
+        return self.catalog.queries[query_id].engine == self._kind
+
+    def _wanted(self, query_id: str, known: KnownQuery, compiled: Plan | None) -> Wanted:
+        load = partial(compile_query, known.planned, self.application_of(query_id))
+        return Wanted(partial(self._compiled, query_id, known, compiled), load)
+
+    def _live(self, plan: Plan, load: Callable[[], Plan]) -> Engine:
+        return Engine(plan, self._log, self._options)
 
     def _compiled(self, query_id: str, known: KnownQuery, compiled: Plan | None = None) -> Plan:
         """Return a query as it is to run. Raises PlanChanged when it is planned otherwise than it was made."""
-        compiled = compiled or compile_topology(known.planned.topology, application_id(self.service, query_id))
+        compiled = compiled or compile_query(known.planned, self.application_of(query_id))
         if known.recorded is not None:
             check_same(known.recorded, recorded_plan(known.planned, compiled))
         return compiled
@@ -768,7 +823,7 @@ class SqlEngine:
         if engine is not None:
             return internal_topics(engine.plan)
         try:
-            return internal_topics(compile_topology(known.planned.topology, application_id(self.service, query_id)))
+            return internal_topics(compile_query(known.planned, self.application_of(query_id)))
         except StatementError:
             return frozenset()
 

@@ -145,6 +145,12 @@ def refuse_global_tables(plan: Plan) -> None:
         )
 
 
+def check_fits_spark(plan: Plan) -> None:
+    """Raise InvalidInput for what no step computes, whichever records come."""
+    refuse_global_tables(plan)
+    in_order(plan)
+
+
 def repartition_inputs(sub: SubTopology, plan: Plan) -> tuple[str, ...]:
     """Return the repartition topics that a sub-topology reads, sorted."""
     internal = {out.topic for each in plan.subtopologies for out in each.outputs.values() if out.is_repartition}

@@ -114,6 +114,18 @@ def test_an_application_moves_between_live_and_batches_without_loss_or_doubling(
         assert found == final_results(log, "live-out") != {}, f"after {ways[: number + 1]}"
 
 
+def test_the_first_batch_fails_after_it_has_written(log: Log, tmp_path: Path) -> None:
+    send_orders(log, 100, seed=2, start_ms=5_000_000)
+    for step in ("after-write", "after-send-offsets"):
+        with pytest.raises(Failed):
+            steps(log, "grouped", tmp_path / "stores", failpoint=Once(step, fail))
+    done = steps(log, "grouped", tmp_path / "stores")[0]
+    assert done is not None
+    assert done.records == 100
+    run_live(log, "live", "grouped", tmp_path / "reference")
+    assert final_results(log, "moved-out") == final_results(log, "live-out") != {}
+
+
 def test_what_a_live_instance_left_on_its_way_comes_first(log: Log, tmp_path: Path) -> None:
     now_ms = send_orders(log, 200, seed=3, start_ms=5_000_000)
     break_off(log, "merged", tmp_path / "live")
