@@ -203,7 +203,7 @@ class Batches:
             state.committed(mark_of(self.log, self.plan, self.topics, committed))
             now = self._ranges({tp: OffsetAndMetadata(taken.end) for tp, taken in ranges.items()})
         except LogflumeError as error:
-            _log.warning("the micro-batch is committed, but the log does not say more: %s", error)
+            _log.warning("the micro-batch is committed, but it is not known what follows: %s", error)
             return None
         return sum(map(len, now.values()))
 

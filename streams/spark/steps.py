@@ -183,7 +183,10 @@ def in_order(plan: Plan) -> list[SubTopology]:
             if all(writers.get(topic, set()) <= placed | {sub.name} for topic in sub.program.sources.values())
         ]
         if not ready:
-            raise InvalidInput(f"sub-topologies feed each other in a circle: {', '.join(sub.name for sub in waiting)}")
+            raise InvalidInput(
+                f"sub-topologies feed each other in a circle: {', '.join(sub.name for sub in waiting)} (as in a join of tables on a "
+                "foreign key): Spark computes one after the other; run it with the live engine"
+            )
         ordered += ready
         waiting = [sub for sub in waiting if sub not in ready]
     return ordered

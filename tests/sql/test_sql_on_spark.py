@@ -202,7 +202,12 @@ def test_what_was_terminated_without_a_driver_leaves_nothing_either(log: Log, en
 def test_what_cannot_be_is_refused_before_anything_changes(log: Log, engine: SqlEngine) -> None:
     with pytest.raises(StatementError, match="'engine' is 'live' or 'spark', found 'flink'"):
         run(engine, "SET 'engine' = 'flink';")
-    run(engine, QUERIES["sum"].format("sums"))
+    foreign = """CREATE TABLE orders (id STRING PRIMARY KEY, g STRING) WITH (KAFKA_TOPIC='o', PARTITIONS=2, VALUE_FORMAT='JSON');
+        SET 'engine' = 'spark'; CREATE TABLE joined AS SELECT orders.id, name FROM orders JOIN names ON orders.g = names.g;"""
+    with pytest.raises(StatementError, match=r"'engine' = 'spark': .*foreign key"):
+        run(engine, foreign)
+    assert not engine.catalog.queries
+    run(engine, "UNSET 'engine';" + QUERIES["sum"].format("sums"))
     query_id = query_of(engine, "SUMS")
     run(engine, f"SET 'engine' = 'spark'; RESUME {query_id};")
     assert engine.catalog.queries[query_id].engine == "live", "it was not paused, so it was not resumed"
