@@ -69,7 +69,11 @@ class FlushScheduler:
         if pause_s > 0 and self._last_requests > 1:
             self._timer = self._loop.call_later(pause_s, self._start)
         else:
-            self._timer = self._loop.call_soon(self._start)
+            self._timer = self._loop.call_soon(self._start_next_turn)
+
+    def _start_next_turn(self) -> None:
+        """Let what has already arrived be appended first: it would wait for this flush, and then for one of its own."""
+        self._timer = self._loop.call_soon(self._start)
 
     def _start(self) -> None:
         self._timer = None
