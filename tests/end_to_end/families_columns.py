@@ -22,7 +22,7 @@ class Number(msgspec.Struct):
 
 
 class Totals(lf.Processor):
-    """The sum of a key so far; each 200 ms of event time it begins again, and tells nothing of it."""
+    """The sum of a key so far; each 200 ms of event time those that are large begin again."""
 
     def init(self, context: lf.Context) -> None:
         super().init(context)
@@ -35,8 +35,9 @@ class Totals(lf.Processor):
         self.context.forward(record.with_value({"total": total.n}))
 
     def begin_again(self, now_ms: int) -> None:
-        for key, _ in self.totals.items():
-            self.totals.delete(key)
+        for key, total in self.totals.items():
+            if total.n > 15:
+                self.totals.delete(key)
 
 
 SUMS = {"c": lf.count(), "total": lf.sum(col.n), "least": lf.min(col.n), "most": lf.max(col.n)}
