@@ -80,14 +80,18 @@ def test_what_has_arrived_already_joins_the_flush() -> None:
 
 def test_a_fault_nobody_foresaw_in_a_flush_is_told_to_who_waits() -> None:
     class BrokenDisk(SimulatedDisk):
+        is_broken = False
+
         def step(self, operation: str, path: str) -> None:
-            if operation == "sync" and path.endswith(".log"):
+            if operation == "sync" and self.is_broken:
                 raise RuntimeError("no such fault")
             super().step(operation, path)
 
     async def main() -> None:
-        scheduler, log = FlushScheduler(asyncio.get_running_loop()), open_log(BrokenDisk())
+        disk = BrokenDisk()
+        scheduler, log = FlushScheduler(asyncio.get_running_loop()), open_log(disk)
         append(log)
+        disk.is_broken = True
         assert "no such fault" in str(await asyncio.wait_for(durable(scheduler, log), 30))
         await scheduler.close()
 
