@@ -123,7 +123,8 @@ class SqlApp:
     async def _has_applied(self, number: int | None) -> None:
         """Wait until a command is applied here that the client was told of, maybe by another server. Raises RestError."""
         given_up_s, pause_s = time.monotonic() + COMMAND_WAIT_S, COMMAND_POLL_S
-        while number is not None and number > (last := await run_in_threadpool(self._engine.last_command, at_least=number)):
+        last_command = self._engine.following.last_command
+        while number is not None and number > (last := await run_in_threadpool(last_command, at_least=number)):
             if number > last + COMMANDS_AHEAD_MAX or time.monotonic() >= given_up_s:
                 raise RestError(
                     COMMAND_AWAITED,
@@ -223,7 +224,7 @@ class SqlApp:
 
     async def _health(self, request: Request) -> Response:
         try:
-            await run_in_threadpool(self._engine.catch_up)
+            await run_in_threadpool(self._engine.following.catch_up)
             has_log = True
         except LogflumeError:
             has_log = False

@@ -63,7 +63,7 @@ def entity_of(statement: ast.Statement, text: str, results: list[Result], engine
             return {"@type": "assert_schema", "subject": subject, "id": schema_id, "exists": not statement.is_absent} | common
     (result,) = results
     assert isinstance(result, Message), "a statement that changes something says what it did"
-    return _status(statement, result, engine.last_command()) | common
+    return _status(statement, result, engine.following.last_command()) | common
 
 
 def _status(statement: ast.Statement, result: Message, number: int) -> Entity:
@@ -282,7 +282,7 @@ def _explained(s: ast.Explain, text: str, results: list[Result], engine: SqlEngi
 
 
 def _connector(name: str, engine: SqlEngine) -> Entity:
-    connector, state = engine.catalog.connectors[name], engine.connector_state(name)
+    connector, state = engine.catalog.connectors[name], engine.holders.connector_state(name)
     status = {
         "name": name,
         "connector": {"state": state.state, "worker_id": "", "trace": state.trace},

@@ -186,7 +186,10 @@ def test_a_request_waits_for_the_command_that_it_names(
     assert dropped["commandSequenceNumber"] == number + 1
     assert client.post("/query", json={"ksql": "SELECT id FROM s LIMIT 1;", "commandSequenceNumber": number}).status_code == 200
     with SqlEngine(server._engine.log, tmp_path / "other", runs_queries=False) as engine, SqlServer(engine) as other:
-        monkeypatch.setattr(other._engine, "catch_up", lambda **kwargs: None)  # it follows no more, until it is asked to
+        follower = other._engine.following
+        monkeypatch.setattr(follower, "catch_up", lambda **kwargs: None)  # it follows no more, until it is asked to
+            other._engine.following, "catch_up", lambda **kwargs: None
+        )  # it follows no more, until it is asked to
         (made,) = ksql(client, "CREATE TYPE later AS INT;")
         monkeypatch.undo()
         found = httpx.post(
@@ -208,7 +211,7 @@ def test_a_command_that_no_server_can_have_is_not_waited_for(
 ) -> None:
     looked = list[int]()
     monkeypatch.setattr(app, "COMMAND_POLL_S", 0.0)
-    monkeypatch.setattr(server._engine, "last_command", lambda *, at_least: looked.append(at_least) or 5)
+    monkeypatch.setattr(server._engine.following, "last_command", lambda *, at_least: looked.append(at_least) or 5)
     refused = client.post("/ksql", json={"ksql": "SHOW TYPES;", "commandSequenceNumber": 1_000_000})
     assert (refused.status_code, refused.json()["error_code"]) == (503, 50301)
     assert looked == [1_000_000]
@@ -503,7 +506,7 @@ def test_a_log_that_does_not_answer_is_told_over_a_websocket(server: SqlServer, 
     def fails(*, at_least: int) -> int:
         raise TransportError("no broker answers")
 
-    monkeypatch.setattr(server._engine, "last_command", fails)
+    monkeypatch.setattr(server._engine.following, "last_command", fails)
     (found,) = over_websocket(server, {"ksql": "SELECT n FROM s EMIT CHANGES LIMIT 2;", "commandSequenceNumber": 7})
     assert (found["error_code"], found["message"]) == (errors.NOT_READY, "no broker answers")
 
