@@ -188,8 +188,6 @@ def test_a_request_waits_for_the_command_that_it_names(
     with SqlEngine(server._engine.log, tmp_path / "other", runs_queries=False) as engine, SqlServer(engine) as other:
         follower = other._engine.following
         monkeypatch.setattr(follower, "catch_up", lambda **kwargs: None)  # it follows no more, until it is asked to
-            other._engine.following, "catch_up", lambda **kwargs: None
-        )  # it follows no more, until it is asked to
         (made,) = ksql(client, "CREATE TYPE later AS INT;")
         monkeypatch.undo()
         found = httpx.post(
