@@ -11,11 +11,12 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from logflume.log import near_matches
 from logflume.log.interfaces import Log
-from logflume.log.registry import Rights
+from logflume.log.registry import EVERYTHING, Rights
 from logflume.log.schemas import default_registry
 from logflume.streams.functions import Library, builtin_library
 from logflume.streams.runtime import EngineOptions, EngineStatus
@@ -146,9 +147,9 @@ class SqlEngine:
     def runs_queries(self) -> bool:
         return self.following.runs_queries
 
-    def status(self) -> Mapping[str, EngineStatus]:
-        """Return what the queries are doing, by query id: here and in the other processes that share them."""
-        return self.holders.status()
+    def status(self, rights: Rights = EVERYTHING) -> Mapping[str, EngineStatus]:
+        """Return what the queries are doing, by query id, to somebody of these rights: here and in processes that share them."""
+        return self.holders.status(rights)
 
     def check_reachable(self) -> None:
         """Return if the log takes connections. Raises TransportError."""
@@ -265,9 +266,9 @@ class SqlEngine:
                 found = find_connector(name, self.catalog, statement.span)
                 return list(describe_connector(found, self.catalog, self.holders.connector_state(name)))
             case ast.Show():
-                return [show(statement, context, self.log, self.status(), user.variables)]
+                return [show(statement, context, self.log, self.status(user.rights), user.variables)]
             case ast.Describe():
-                return list(describe(statement, context, self.status()))
+                return list(describe(statement, context, self.status(user.rights)))
             case ast.Explain():
                 return [explain(statement, context, self._plans())]
             case ast.AlterSource() | ast.CreateType() | ast.DropType() | ast.AlterSystem():
@@ -305,7 +306,7 @@ class SqlEngine:
         if not set(source_names(query)) <= self.catalog.sources.keys() or not self.is_followed:
             self.following.catch_up()
         context = replace(self.context(settings), rows_max=user.rows_max, on_read=user.on_read)
-        return run_pull(query, context, self.log, self.holders.kept)
+        return run_pull(query, context, self.log, partial(self.holders.kept, rights=user.rights))
 
     def _analyze(self, s: ast.Explain, rights: Rights) -> Rows:
         """Look at a query for a while; not under the lock, for it changes nothing."""
@@ -315,7 +316,7 @@ class SqlEngine:
         return analyzed(
             s,
             queries,
-            lambda: self.status().get(s.query_id or ""),
+            lambda: self.status(rights).get(s.query_id or ""),
             may_read=rights.may_read,
             wait=time.sleep,
             monotonic_s=time.monotonic,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from logflume.log.registry import EVERYTHING, Rights
 from logflume.streams.runtime import EngineState, EngineStatus
 from logflume.streams.seams import changelog_topic
 
@@ -13,6 +14,7 @@ from .connectors import UNASSIGNED, ConnectorState
 from .following import Following
 from .pull import KeptTable
 from .pull_reads import table_rows
+from .rights import without_records
 from .running import application_id
 from .table_state import TablePage, TableRead, read_state
 from .workers import Workers, merged_status
@@ -24,12 +26,21 @@ class Holders:
     def __init__(self, following: Following, workers: Workers) -> None:
         self._following, self._workers = following, workers
 
-    def status(self) -> Mapping[str, EngineStatus]:
-        """Return what the queries are doing, by query id: here and in the other processes that share them."""
+    def status(self, rights: Rights = EVERYTHING) -> Mapping[str, EngineStatus]:
+        """Return what the queries are doing, by query id: here and in the other processes that share them.
+
+        `rights`: of who is told: an error may quote a record.
+        """
         found = {query_id: [each] for query_id, each in self.local_status().items()}
         for query_id, status in self._workers.status().items():
             found.setdefault(query_id, []).append(status)
-        return {query_id: merged_status(each) for query_id, each in found.items()}
+        merged = {query_id: merged_status(each) for query_id, each in found.items()}
+        if rights.is_admin:
+            return merged
+        catalog = self._following.catalog
+        return {
+            query_id: without_records(each, catalog.queries.get(query_id), rights, catalog) for query_id, each in merged.items()
+        }
 
     def local_status(self) -> Mapping[str, EngineStatus]:
         """Return what each query is doing in this process."""
@@ -57,8 +68,11 @@ class Holders:
         """Return the changelog topic of a query's store."""
         return changelog_topic(application_id(self._following.service, query_id), store)
 
-    def kept(self, source: SourceInfo) -> KeptTable | None:
-        """Return where the rows of a table are, None when its topic tells: no query keeps them, or nobody runs it."""
+    def kept(self, source: SourceInfo, *, rights: Rights) -> KeptTable | None:
+        """Return where the rows of a table are, None when its topic tells: no query keeps them, or nobody runs it.
+
+        `rights`: of who reads them.
+        """
         applied = self._following.applied
         known = applied.queries.get(source.query_id or "")
         shape = None if known is None else self._following.tables.shape(known.planned)
@@ -73,7 +87,7 @@ class Holders:
 
         def read(keys: tuple[bytes, ...] | None) -> Iterator[list[Any]]:
             partitions = shape.partitions_of(keys, self._following.tables.partitions(topic, self._following.log.admin()))
-            return table_rows(shape, keys, partitions, self.readers, cause=lambda: self.cause(shape.query_id))
+            return table_rows(shape, keys, partitions, self.readers, cause=lambda: self.cause(shape.query_id, rights))
 
         return KeptTable(shape, read)
 
@@ -83,9 +97,9 @@ class Holders:
             yield self.read_state
         yield from self._workers.readers()
 
-    def cause(self, query_id: str) -> str:
+    def cause(self, query_id: str, rights: Rights = EVERYTHING) -> str:
         """Return why a query will not answer, '' when it may yet."""
         if query_id not in self._following.catalog.queries:
             return "it was terminated"
-        status = self.status().get(query_id)
+        status = self.status(rights).get(query_id)
         return "" if status is None or status.state is not EngineState.FAILED else f"it has failed: {status.error}"

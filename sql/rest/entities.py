@@ -29,12 +29,12 @@ def entity_of(statement: ast.Statement, text: str, results: list[Result], engine
             return _show(statement, results, engine, session) | common
         case ast.Describe("SOURCE", name):
             source = engine.catalog.sources[name]
-            described = _described(source, engine, is_extended=statement.is_extended)
+            described = _described(source, engine, session, is_extended=statement.is_extended)
             return {"@type": "sourceDescription", "sourceDescription": described} | common
         case ast.Describe("STREAMS" | "TABLES" as what):
             wanted = [s for s in engine.catalog.sources.values() if s.is_table == (what == "TABLES")]
             described_all = [
-                _described(s, engine, is_extended=statement.is_extended) for s in sorted(wanted, key=lambda s: s.name)
+                _described(s, engine, session, is_extended=statement.is_extended) for s in sorted(wanted, key=lambda s: s.name)
             ]
             return {"@type": "source_descriptions", "sourceDescriptions": described_all} | common
         case ast.CreateConnector(name, is_source):
@@ -112,7 +112,7 @@ def _show(s: ast.Show, results: list[Result], engine: SqlEngine, session: Sessio
                 topics = [{**each, "consumerCount": 0, "consumerGroupCount": 0} for each in topics]
             return {"@type": "kafka_topics_extended" if s.is_extended else "kafka_topics", "topics": topics}
         case "QUERIES":
-            status = engine.status()
+            status = engine.status(session.rights)
             queries = [_query(q, catalog, status) for q in catalog.queries.values()]
             if s.is_extended:
                 described = [_query_description(q, engine, status) for q in catalog.queries.values()]
@@ -198,8 +198,8 @@ def _fields(source: SourceInfo) -> list[Entity]:
     return [*key, *({"name": c.name, "schema": type_entity(c.type)} for c in source.value)]
 
 
-def _described(source: SourceInfo, engine: SqlEngine, *, is_extended: bool) -> Entity:
-    catalog, status = engine.catalog, engine.status()
+def _described(source: SourceInfo, engine: SqlEngine, session: Session, *, is_extended: bool) -> Entity:
+    catalog, status = engine.catalog, engine.status(session.rights)
 
     def queries(ids: list[str]) -> list[Entity]:
         return [_query(catalog.queries[q], catalog, status) for q in ids]
@@ -261,7 +261,7 @@ def _explained(s: ast.Explain, text: str, results: list[Result], engine: SqlEngi
     known = engine.catalog.queries.get(s.query_id or "")
     described: Entity
     if known is not None:
-        described = _query_description(known, engine, engine.status())
+        described = _query_description(known, engine, engine.status(session.rights))
     else:
         described = {
             "id": "",
@@ -289,7 +289,7 @@ def _connector(name: str, engine: SqlEngine) -> Entity:
         "tasks": [{"id": task.id, "state": task.state, "worker_id": "", "trace": task.trace} for task in state.tasks],
         "type": connector.kind.lower(),
     }
-    sources = [_described(each, engine, is_extended=False) for each in sources_over(state.topics, engine.catalog)]
+    sources = [_described(each, engine, session, is_extended=False) for each in sources_over(state.topics, engine.catalog)]
     return {
         "@type": "connector_description",
         "connectorClass": connector.config["connector"],
