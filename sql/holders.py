@@ -38,9 +38,7 @@ class Holders:
         if rights.is_admin:
             return merged
         catalog = self._following.catalog
-        return {
-            query_id: without_records(each, catalog.queries.get(query_id), rights, catalog) for query_id, each in merged.items()
-        }
+        return {q: without_records(each, catalog.queries.get(q), rights, catalog) for q, each in merged.items()}
 
     def local_status(self) -> Mapping[str, EngineStatus]:
         """Return what each query is doing in this process."""

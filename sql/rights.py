@@ -54,7 +54,7 @@ def check_topics(rights: Rights, *, reads: Iterable[str] = (), writes: Iterable[
 
 
 def without_records(status: EngineStatus, query: QueryInfo | None, rights: Rights, catalog: Catalog) -> EngineStatus:
-    """Return what somebody is told of a query: its error may quote a record, and so is for those alone who may read its topics."""
+    """Return what somebody is told of a query: its error, which may quote a record, only if they may read its topics."""
     topics = () if query is None else _topics(query.sources, catalog)
     hidden = [topic for topic in topics if not rights.may_read(topic)]
     if status.error is None or (query is not None and not hidden):

@@ -98,16 +98,15 @@ class SqlApp:
         routes: list[Any] = [Route(path, _answering(handler), methods=["GET"]) for path, handler in gets.items()]
         routes.append(WebSocketRoute("/ws/query", self._socket))
         others = Starlette(routes=routes, exception_handlers={404: _not_found, 405: _not_found})
-        self.asgi: ASGIApp = _Guard(
-            _Posts({path: _answering(handler, self._refused) for path, handler in posts.items()}, others), users
-        )
+        answering = {path: _answering(handler, self._why_not) for path, handler in posts.items()}
+        self.asgi: ASGIApp = _Guard(_Posts(answering, others), users)
 
     def close(self) -> None:
         """End the queries that are still followed, and begin nothing any more."""
         self._refusal = RestError(SHUTTING_DOWN, "The server is shutting down")
         self._queries.close_all()
 
-    def _refused(self) -> RestError | None:
+    def _why_not(self) -> RestError | None:
         """Return why nothing is begun any more."""
         return self._refusal
 
@@ -330,12 +329,12 @@ def _json(content: Any, status: int = 200) -> Response:
     return Response(to_json(content), status, media_type=JSON)
 
 
-def _answering(handler: Handler, refused: Callable[[], RestError | None] = lambda: None) -> Handler:
-    """Return a handler whose errors are answered in the interface's form. `refused`: why it may not begin, if so."""
+def _answering(handler: Handler, why_not: Callable[[], RestError | None] = lambda: None) -> Handler:
+    """Return a handler whose errors are answered in the interface's form. `why_not`: why it may not begin, if so."""
 
     async def answer(request: Request) -> Response:
         try:
-            if (refusal := refused()) is not None:
+            if (refusal := why_not()) is not None:
                 raise refusal
             return await handler(request)
         except (LogflumeError, RestError) as error:

@@ -48,7 +48,7 @@ def entity_of(statement: ast.Statement, text: str, results: list[Result], engine
                 return {"@type": "warning_entity", "message": results[0].text} | common
             return {"@type": "drop_connector", "connectorName": name} | common
         case ast.Describe("CONNECTOR", name):
-            return _connector(name, engine) | common
+            return _connector(name, engine, session) | common
         case ast.Describe("FUNCTION", name):
             return _function(name, engine) | common
         case ast.Explain(is_analyzed=True):
@@ -281,7 +281,7 @@ def _explained(s: ast.Explain, text: str, results: list[Result], engine: SqlEngi
     return {"@type": "queryDescription", "queryDescription": described}
 
 
-def _connector(name: str, engine: SqlEngine) -> Entity:
+def _connector(name: str, engine: SqlEngine, session: Session) -> Entity:
     connector, state = engine.catalog.connectors[name], engine.holders.connector_state(name)
     status = {
         "name": name,

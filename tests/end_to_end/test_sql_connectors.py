@@ -92,7 +92,7 @@ def test_one_process_of_a_service_runs_them_and_another_takes_over(log: Log, tmp
             list(engine.execute(SOURCE.format(path=file)))
             other.following.catch_up()
             eventually(lambda: [*engine.holders.local_connectors(), *other.holders.local_connectors()])
-            running = [bool(each.local_connectors()) for each in (engine, other)]
+            running = [bool(each.holders.local_connectors()) for each in (engine, other)]
             assert sorted(running) == [False, True]
         eventually(lambda: [each.state for each in other.holders.local_connectors()] == ["RUNNING"])
 
