@@ -1,7 +1,7 @@
 """What a processor reads and writes: its stores, by kind, over the stores of its task.
 
-What is put is there at once, and durable with the task commit. What lives for a time (windows, sessions, versions) lives that long
-behind stream time; a put of what is older than that is refused, and says so by its result.
+What is put is there at once, and durable with the task commit. Windows, sessions and versions live for a time behind stream time;
+a put of what is older than that is refused, and says so by its result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a processor can do: forward to a named child, keep windows, sessions, versions and times in stores that go on after a restart."""
+"""What a processor can do: forward to a named child; keep windows, sessions, versions and times in lasting stores."""
 
 from __future__ import annotations
 
