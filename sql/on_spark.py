@@ -13,11 +13,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from logflume.log import Admin, LogflumeError, connect_as_owner
+from logflume.log import Admin, InvalidInput, LogflumeError, connect_as_owner
 from logflume.streams.runtime import EngineState, EngineStatus
 from logflume.streams.seams import Plan
 
+from .ast import Span
+from .errors import StatementError
 from .places import default_state_dir
+from .properties import ENGINE, SPARK
 
 if TYPE_CHECKING:
     from logflume.streams.spark import BatchDone
@@ -92,6 +95,16 @@ class SparkQuery:
         self._behind = done.behind
 
 
+def check_spark_runs(compiled: Plan, span: Span) -> None:
+    """Raise StatementError for a query that Spark cannot run."""
+    from logflume.streams.spark import check_fits_spark
+
+    try:
+        check_fits_spark(compiled)
+    except InvalidInput as error:
+        raise StatementError(f"'{ENGINE}' = '{SPARK}': {error}", span) from error
+
+
 def driver_status(admin: Admin, application: str) -> EngineStatus:
     """Return what a process that is not the driver knows of a query on Spark: whether a driver is there, and how far it is."""
     is_driven = application in admin.list_groups() and bool(admin.describe_group(application).members)
@@ -128,7 +141,7 @@ def drive_queries(
     folder = state_dir or default_state_dir(where) / "on-spark"
     with connect_as_owner(where) as log, SqlEngine(log, folder, on_spark=run) as engine:
         while not stopping.wait(LOOK_EVERY_S):
-            status = engine.local_status()
+            status = engine.holders.local_status()
             on_status(status)
             if until_end:
                 failed = [f"{query_id}: {each.error}" for query_id, each in status.items() if each.error]
@@ -138,6 +151,6 @@ def drive_queries(
                     return
             try:
                 if not until_end:
-                    engine.catch_up()
+                    engine.following.catch_up()
             except LogflumeError as error:
                 _log.warning("commands cannot be read: %s; trying again", error)

@@ -19,7 +19,7 @@ from logflume.log import InvalidInput, LogflumeError
 from logflume.log.interfaces import Log
 from logflume.streams import plan
 from logflume.streams.graph import Node, Repartition, Topology
-from logflume.streams.runtime import EngineOptions, EngineState, EngineStatus, forget_application
+from logflume.streams.runtime import Engine, EngineOptions, EngineState, EngineStatus, TopicLook, forget_application
 from logflume.streams.seams import Plan
 
 from .errors import NotSupported, StatementError
@@ -97,6 +97,12 @@ class Wanted:
 
 MakeEngine = Callable[[Plan, Callable[[], Plan]], QueryEngine]
 """Makes what runs a query: the compiled plan, and what compiles it elsewhere."""
+
+
+def live_engines(log: Log, options: EngineOptions) -> MakeEngine:
+    """Return what makes engines of streams, which ask about their topics together."""
+    look = TopicLook(log.admin(), monotonic_s=time.monotonic)  # as engines go by
+    return lambda plan, load: Engine(plan, log, options, look=look)
 
 
 class RunningQueries:

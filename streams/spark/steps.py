@@ -184,8 +184,8 @@ def in_order(plan: Plan) -> list[SubTopology]:
         ]
         if not ready:
             raise InvalidInput(
-                f"sub-topologies feed each other in a circle: {', '.join(sub.name for sub in waiting)} (as in a join of tables on a "
-                "foreign key): Spark computes one after the other; run it with the live engine"
+                f"sub-topologies feed each other in a circle: {', '.join(sub.name for sub in waiting)} (a join on "
+                "a foreign key is one): Spark computes one after the other; run it with the live engine"
             )
         ordered += ready
         waiting = [sub for sub in waiting if sub not in ready]

@@ -101,7 +101,7 @@ def query_of(engine: SqlEngine, sink: str) -> str:
 
 
 def has_read_all(engine: SqlEngine, log: Log, sink: str) -> bool:
-    engine.catch_up()
+    engine.following.catch_up()
     application = engine.application_of(query_of(engine, sink))
     committed = log.admin().group_offsets(application, is_stable=True)
     inside = [t for t in log.admin().list_topics(include_internal=True) if t.startswith(application) and "repartition" in t]
@@ -178,7 +178,7 @@ def test_what_spark_runs_is_paused_terminated_and_told(log: Log, engine: SqlEngi
         run(engine, f"TERMINATE {query_id};")
 
         def is_gone() -> bool:
-            engine.catch_up()
+            engine.following.catch_up()
             admin = log.admin()
             left = [topic for topic in admin.list_topics(include_internal=True) if topic.startswith(application)]
             return not left and application not in admin.list_groups()
