@@ -101,7 +101,9 @@ class Session:
             read_committed=True,
             offset_reset="none",
             session_timeout_ms=self._options.session_timeout_ms,
-            assignment_strategies=[task_strategy(_sharing(around), self._progress_of_state, self._take_advice)],
+            assignment_strategies=[
+                task_strategy(_sharing(around), self._progress_of_state, self._take_advice, rack=around.options.rack)
+            ],
             client_id=f"{application}-{instance}",
         )
         self._writer = LogWriter(
