@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .. import graph as g
 from ..dsl.naming import duration
@@ -81,6 +81,15 @@ class Description:
 
         return to_text(self)
 
+    def with_rates(self, rates: Mapping[str, float]) -> Description:
+        """Return the description with how many rows a second leave its nodes, as far as that is known."""
+
+        def rated(node: NodeBox) -> NodeBox:
+            rate = rates.get(node.name)
+            return node if rate is None else replace(node, details=(*node.details, f"{rate:,.0f} rows/s"))
+
+        return replace(self, parts=tuple(replace(part, nodes=tuple(map(rated, part.nodes))) for part in self.parts))
+
     def mermaid(self) -> str:
         """Return a Mermaid flowchart."""
         from .mermaid import to_mermaid
@@ -129,7 +138,7 @@ def _kind(node: g.Node) -> str:
         g.Filter: "filter", g.Project: "select", g.FlatMap: "flat map", g.Rekey: "key", g.Repartition: "repartition",
         g.Aggregate: "aggregate", g.StreamTableJoin: "join", g.ToStream: "to stream", g.ToTable: "to table",
         g.StreamJoin: "join", g.TableJoin: "join", g.Subscribe: "ask", g.Answer: "answer", g.Resolve: "join",
-        g.Regroup: "key", g.TableAggregate: "aggregate", g.Suppress: "suppress", g.Process: "process",
+        g.Regroup: "key", g.TableAggregate: "aggregate", g.Suppress: "suppress", g.Process: "process", g.Child: "child",
         g.Merge: "merge",
         g.MapBatches: "map", g.MapAsync: "map", g.Late: "late", g.Deduplicate: "deduplicate",
         g.Foreach: "call", g.Sink: "sink", g.Route: "sink",
@@ -180,6 +189,8 @@ def _describe(node: g.Node) -> NodeBox:
             return _box(node, until, node.inputs, None, bound)
         case g.Process():
             return _box(node, function_name(node.make), node.inputs, None, tuple(f"store {s.name}" for s in node.stores))
+        case g.Child():
+            return _box(node, f"what {node.inputs[0]} gives {node.child}", node.inputs, None)
         case g.MapBatches():
             return _box(node, f"{function_name(node.function)} over {node.form} batches", node.inputs, None)
         case g.MapAsync():

@@ -3,6 +3,7 @@
 from .engine import Engine
 from .forgetting import forget_application, internal_topics, reset_application
 from .handlers import Handlers, OnProblem, OnUncaught, Problem, StreamsError
+from .looks import Statuses, looks, node_rates, rows_by_node
 from .options import EngineOptions, Guarantee, OnGap
 from .peers import Peers, StorePlace, StoreUnavailable, instances, statuses
 from .pipe import Pipe, is_pipe
@@ -11,6 +12,7 @@ from .queries import StoreView
 from .replay import replay
 from .run import describe_status, run_app
 from .status import CommitStatus, EngineState, EngineStatus, InputStatus, LeftOut, TaskStatus, added_up
+from .topic_look import TopicLook
 from .topics import create_results, prepare_topics
 
 __all__ = [
@@ -30,11 +32,13 @@ __all__ = [
     "Pipe",
     "PoisonRecord",
     "Problem",
+    "Statuses",
     "StorePlace",
     "StoreUnavailable",
     "StoreView",
     "StreamsError",
     "TaskStatus",
+    "TopicLook",
     "added_up",
     "create_results",
     "describe_status",
@@ -42,9 +46,12 @@ __all__ = [
     "instances",
     "internal_topics",
     "is_pipe",
+    "looks",
+    "node_rates",
     "prepare_topics",
     "replay",
     "reset_application",
+    "rows_by_node",
     "run_app",
     "statuses",
 ]
