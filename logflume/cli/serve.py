@@ -279,10 +279,9 @@ def check_free(host: str, port: int, *, option: str = "--listen") -> None:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except OSError as error:
-            raise InvalidInput(
-                f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}; choose another {option}"
-            ) from error
+        except (OSError, UnicodeError) as error:  # the latter of what no name of a host is, such as a..b
+            reason = getattr(error, "strerror", None) or error
+            raise InvalidInput(f"cannot listen on {host}:{port}: {reason}; choose another {option}") from error
 
 
 def say_text(source: str, line: str) -> None:
