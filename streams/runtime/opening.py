@@ -17,7 +17,7 @@ from .handlers import StreamsError
 from .options import EngineOptions, Guarantee, OnGap
 from .positions import changed_contents, read_times, refuse_claimed
 from .problems import TaskProblems
-from .restore import Restoration
+from .restore import Restoration, follow_times
 from .task import Task, task_name
 from .topics import TopicMap
 
@@ -167,9 +167,7 @@ def open_task(
             state = _open_state(around, subtopology, name, memory_bytes)
             ranges = _ranges(around, subtopology, partition, state.checkpoint, positions)
             assert ranges is not None, "an empty database fits any log"
-        for store, time_ms in times.stores_ms.items():
-            if store in state.stores:
-                state.stores[store].stream_time_ms = max(state.stores[store].stream_time_ms, time_ms)
+        follow_times(state, times.stores_ms, but=subtopology.table_sources)
     checkpoint = Checkpoint(
         {tp: positions[tp] for tp in inputs},
         {tp: times.inputs_ms.get(tp, -1) for tp in inputs},
@@ -190,7 +188,7 @@ def open_task(
         repartition_topics=around.topics.repartition_topics,
     )
     restorations = [
-        Restoration(task, store, source, start, end, store in subtopology.table_sources)
+        Restoration(task, store, source, start, end, store in subtopology.table_sources, times.stores_ms.get(store, -1))
         for store, (source, start, end) in (ranges or {}).items()
     ]
     return task, restorations
