@@ -7,12 +7,15 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_done, print_rows, seconds
-from logflume.log import InvalidInput, Log
+from logflume.log import InvalidInput
+
+if TYPE_CHECKING:
+    from logflume.log import Log
 
 app = make_app("Watch streams applications, reset them, compare topologies, put dead letters back.")
 _COLUMNS = ("instance", "task", "state", "in/s", "out/s", "lag", "lag s", "entries", "disk MB", "dropped")
