@@ -224,7 +224,7 @@ def sql_listen(text: str, *, has_users: bool, has_tls: bool, is_insecure: bool) 
 
 
 def start_sql(supervisor: Supervisor, address: str, own_way: str, data: Path, options: list[str]) -> Child:
-    """Start the SQL server in a process of its own, beside the workers, which it asks; `wait_ready` sees when it takes requests."""
+    """Start the SQL server in a process of its own, beside the workers, which it asks; `wait_ready` sees it listen."""
     state = data.resolve() / "engine" / "sql-server"
     argv = [sys.executable, "-m", "logflume", "sql", "serve", "--bootstrap", own_way, "--listen", address, "--no-queries"]
     child = Child("sql", [*argv, "--state-dir", str(state), *options], stdout=subprocess.DEVNULL)
@@ -255,7 +255,7 @@ def registry_listen(text: str, *, has_users: bool, is_insecure: bool) -> str | N
 def start_registry(
     supervisor: Supervisor, address: str, own_way: str, log_format: LogFormat, users: Path | None, *, is_insecure: bool
 ) -> Child:
-    """Start the registry in a process of its own; `wait_ready` sees when it takes requests."""
+    """Start the registry in a process of its own; `wait_ready` sees it listen."""
     argv = [sys.executable, "-m", "logflume", "registry", "serve", "--bootstrap", own_way, "--listen", address]
     argv += ["--log-format", log_format, *(["--users", str(users)] if users else [])]
     argv += ["--insecure"] if is_insecure else []
