@@ -44,7 +44,7 @@ from .connectors import (
     show_connectors,
 )
 from .definitions import apply_definition, check_is_free, check_topic_is_own, id_beside, new_query_id
-from .errors import StatementError, UnknownSource
+from .errors import NoColumns, StatementError, UnknownSource
 from .executor import KnownSource
 from .first_read import wait_until_read
 from .format import statement_text
@@ -71,7 +71,7 @@ from .scripts import StatementText, split_script
 from .session import Session, session_statement
 from .shared_readers import SharedReaders
 from .table_state import TablePage, TableRead, Tables, read_state
-from .topic_columns import create_stream_hint
+from .topic_columns import columns_hint
 from .tree import source_names
 from .upgrades import check_replaceable
 from .workers import Workers, merged_status
@@ -298,8 +298,8 @@ class SqlEngine:
                 return results
             return [self._first_read(each, user.on_read, user.reads_until_s) for each in results]
         except StatementError as e:
-            if isinstance(e, UnknownSource) and user.rights.is_admin:
-                e.reason += create_stream_hint(self._log, e.name)
+            if isinstance(e, UnknownSource | NoColumns) and user.rights.is_admin:
+                e.reason += columns_hint(self._log, e)
             e.locate(source.text, first_line=source.line, first_column=source.column)
             raise
 
