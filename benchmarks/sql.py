@@ -1,6 +1,6 @@
 """SQL: how long a statement takes to plan and compile, and what topologies T1 to T4 cost when written in SQL.
 
-Run: python -m benchmarks.sql [planning|queries|server] [--json]
+Run: python -m benchmarks.sql [planning|queries|server|many] [--json]; `--many=N`: so many queries at once (500)
 
 The queries run as in `benchmarks.streams_programs` (stores in memory, no log), so that both can be compared: SQL should cost
 what the DSL costs. Each query runs without the kernels and with them; each figure says which.
@@ -59,6 +59,7 @@ SERVED = (
     "CREATE TABLE T AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;",
 )
 INSERTED, ASKED, MADE, PUSHED, REPEATED, CONNECTIONS = 20_000, 1_000, 9, 9, 9, 32
+MANY, SETTLED_S, IDLE_S = 500, 5.0, 10.0
 BUDGETS = {"T1": 800_000, "T2": 700_000, "T3": 350_000, "T4": 300_000}
 COMPILED_BUDGETS = {"T1": 2_500_000, "T2": 2_500_000, "T3": 800_000, "T4": 1_500_000}
 
@@ -165,15 +166,47 @@ class Client:
         return lines
 
 
-def measure_server() -> Iterator[Figure]:
-    """Requests by HTTP/1.1 to a server in a process of its own that runs its query itself; one connection, one by one."""
+@contextmanager
+def served() -> Iterator[tuple[str, int, int]]:
+    """Run a broker and a SQL server beside it; yield the server's address, its process id, and the broker's."""
     with tempfile.TemporaryDirectory(prefix="sql-server-") as folder:
         broker = ("logflume.log.server", "--data", f"{folder}/log", "--listen", "127.0.0.1:0")
-        with started(*broker) as (line, _):
+        with started(*broker) as (line, broker_pid):
             where = line.split(" on ")[1].split(",")[0].strip()
             server = ("logflume", "sql", "serve", "--bootstrap", where, "--listen", "127.0.0.1:0", "--state-dir", f"{folder}/sql")
             with started(*server) as (said, pid):
-                yield from _requests(said.split()[1], partial(_cpu_s, pid))
+                yield said.split()[1], pid, broker_pid
+
+
+def measure_server() -> Iterator[Figure]:
+    """Requests by HTTP/1.1 to a server in a process of its own that runs its query itself; one connection, one by one."""
+    with served() as (address, pid, _):
+        yield from _requests(address, partial(_cpu_s, pid))
+
+
+def measure_many() -> Iterator[Figure]:
+    """What queries at once take while nothing comes: the making, the server's memory, its CPU and the broker's."""
+    count = next((int(each.partition("=")[2]) for each in sys.argv if each.startswith("--many=")), MANY)
+    with served() as (address, server, broker):
+        client = Client(address)
+        client.post("/ksql", {"ksql": SERVED[0]})
+        before_kb, before_s = _resident_kb(server), _cpu_s(server)
+        made = [SERVED[1].replace("TABLE T ", f"TABLE T{n} ") for n in range(count)]
+        took_s = _timed(lambda: _execute(client, made))
+        yield Figure(f"{count} queries made, each waited for", took_s, "s")
+        yield Figure(f"{count} queries made, CPU of the server", _cpu_s(server) - before_s, "CPU s")
+        time.sleep(SETTLED_S)
+        yield Figure(f"memory of {count} queries in the server", (_resident_kb(server) - before_kb) / 1024, "MB")
+        cpu = {name: _cpu_s(pid) for name, pid in (("server", server), ("broker", broker))}
+        begun = time.perf_counter()
+        time.sleep(IDLE_S)
+        idle_s = time.perf_counter() - begun
+        for name, pid in (("server", server), ("broker", broker)):
+            yield Figure(f"CPU of the {name}, {count} queries idle", (_cpu_s(pid) - cpu[name]) / idle_s * 100, "% of a core")
+
+
+def _resident_kb(pid: int) -> int:
+    return int(next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS")).split()[1])
 
 
 def _median_ms(times_s: list[float]) -> float:
@@ -283,4 +316,4 @@ def _pulls(client: Client, cpu_s: Callable[[], float]) -> Iterator[Figure]:
 
 
 if __name__ == "__main__":
-    main(measure_planning, measure_queries, measure_server)
+    main(measure_planning, measure_queries, measure_server, measure_many)

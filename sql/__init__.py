@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from .client import SqlClient
     from .command_log import command_topic
     from .connectors import ConnectorState, ConnectorTask
-    from .engine import PreparedQuery, SqlEngine
+    from .engine import SqlEngine
     from .errors import NotSupported, QueryFailed, SqlError, StatementError, SyntaxFault
     from .planner import plan_query
+    from .preparing import PreparedQuery
     from .results import Message, PushQuery, PushRow, Result, Rows
     from .session import Session
 
@@ -23,7 +24,8 @@ _LAZY = {
     **dict.fromkeys(("Catalog", "ConnectorInfo", "QueryInfo", "SourceInfo"), "catalog"),
     **dict.fromkeys(("ConnectorState", "ConnectorTask"), "connectors"),
     "command_topic": "command_log",
-    **dict.fromkeys(("PreparedQuery", "SqlEngine"), "engine"),
+    "SqlEngine": "engine",
+    "PreparedQuery": "preparing",
     "Session": "session",
     "SqlClient": "client",
     **dict.fromkeys(("NotSupported", "QueryFailed", "SqlError", "StatementError", "SyntaxFault"), "errors"),

@@ -18,6 +18,7 @@ from .applying import Applied
 from .binding.context import Context
 from .catalog import SourceInfo
 from .errors import StatementError
+from .holders import Holders
 from .insert_points import NotALiteral, RepeatedInsert, repeated_insert
 from .inserts import RecordWriter, Sending, values_records
 from .once import is_computed
@@ -28,7 +29,7 @@ from .pull_reads import NotHeld, held_rows
 from .results import Rows
 from .row_records import RecordMakers, ValuesRecord, now_ms
 from .session import Session
-from .table_state import TablePage, TableRead, Tables
+from .table_state import Tables
 from .templates import Bound, Scanned
 
 
@@ -43,18 +44,15 @@ class Standing(Protocol):
     @property
     def applied(self) -> Applied: ...
 
-    def read_state(self, read: TableRead) -> TablePage: ...
-
-    def changelog_of(self, query_id: str, store: str) -> str: ...
-
     def context(self, properties: Mapping[str, str]) -> Context: ...
 
 
 class AtOnce:
     """See the module. Thread-safe."""
 
-    def __init__(self, engine: Standing, tables: Tables, writer: RecordWriter, makers: RecordMakers) -> None:
-        self._engine, self._tables, self._writer, self._makers = engine, tables, writer, makers
+    def __init__(self, engine: Standing, holders: Holders, tables: Tables, writer: RecordWriter, makers: RecordMakers) -> None:
+        self._engine, self._holders, self._tables = engine, holders, tables
+        self._writer, self._makers = writer, makers
         self._points: Bound[PointPull] = Bound()
         self._inserts: Bound[RepeatedInsert] = Bound()
 
@@ -90,8 +88,8 @@ class AtOnce:
         shape = None if known is None else self._tables.shape(known.planned)
         if shape is None or applied.catalog.queries[shape.query_id].is_paused:
             raise NotHeld
-        partitions = self._tables.known_partitions(self._engine.changelog_of(shape.query_id, shape.store))
-        return KeptTable(shape, partial(held_rows, shape, partitions, self._engine.read_state, keys_max))
+        partitions = self._tables.known_partitions(self._holders.changelog_of(shape.query_id, shape.store))
+        return KeptTable(shape, partial(held_rows, shape, partitions, self._holders.read_state, keys_max))
 
     def insert(self, scanned: Scanned, user: Session) -> Sending | None:
         """Send rows to the disk."""

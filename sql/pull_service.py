@@ -91,17 +91,17 @@ class PullService:
         except (ValueError, RecursionError) as error:
             return _packed({"error": f"expected a read of a table's state as MessagePack: {error}"}, 400)
         try:
-            page = await run_in_threadpool(self._engine.read_state, read)
+            page = await run_in_threadpool(self._engine.holders.read_state, read)
         except LogflumeError as error:
             return _packed({"error": str(error)}, 409)
         rows = [[plain(value) for value in row] for row in page.rows]
         return _packed(TablePage(page.partitions, rows, page.after), 200)
 
     async def _connectors(self, request: Request) -> Response:
-        return _packed(self._engine.local_connectors(), 200)
+        return _packed(self._engine.holders.local_connectors(), 200)
 
     async def _status(self, request: Request) -> Response:
-        return _packed(self._engine.local_status(), 200)
+        return _packed(self._engine.holders.local_status(), 200)
 
 
 def _packed(content: Any, status: int) -> Response:

@@ -7,13 +7,14 @@ than topics is an admin's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from logflume.log.registry import Rights
+from logflume.streams.runtime import EngineStatus
 
 from . import ast
 from .binding.context import OUTPUT_PREFIX
-from .catalog import Catalog
+from .catalog import Catalog, QueryInfo
 from .errors import StatementError
 
 
@@ -50,6 +51,16 @@ def check_topics(rights: Rights, *, reads: Iterable[str] = (), writes: Iterable[
     for topic in reads:
         if not rights.may_read(topic):
             raise RightsRefused(f"user {rights.user!r} may not read topic {topic}; an admin can allow it", span)
+
+
+def without_records(status: EngineStatus, query: QueryInfo | None, rights: Rights, catalog: Catalog) -> EngineStatus:
+    """Return what somebody is told of a query: its error, which may quote a record, only if they may read its topics."""
+    topics = () if query is None else _topics(query.sources, catalog)
+    hidden = [topic for topic in topics if not rights.may_read(topic)]
+    if status.error is None or (query is not None and not hidden):
+        return status
+    whose = f"of {', '.join(hidden)}, which user {rights.user!r} may not read" if hidden else "of its topics"
+    return replace(status, error=f"told to those who may read its topics alone, for it may quote a record {whose}")
 
 
 def _needs(s: ast.Statement, catalog: Catalog, properties: Mapping[str, str]) -> _Needs:

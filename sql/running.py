@@ -15,7 +15,7 @@ from logflume.log import InvalidInput, LogflumeError
 from logflume.log.interfaces import Log
 from logflume.streams import plan
 from logflume.streams.graph import Node, Repartition, Topology
-from logflume.streams.runtime import Engine, EngineOptions, EngineState, EngineStatus, forget_application
+from logflume.streams.runtime import Engine, EngineOptions, EngineState, EngineStatus, TopicLook, forget_application
 from logflume.streams.seams import Plan
 
 from .errors import NotSupported, StatementError
@@ -75,6 +75,7 @@ class RunningQueries:
         self, log: Log, options: EngineOptions, service: str, *, monotonic_s: Callable[[], float] = time.monotonic
     ) -> None:
         self._log, self._options, self._service, self._monotonic_s = log, options, service, monotonic_s
+        self._look = TopicLook(log.admin(), monotonic_s=time.monotonic)  # as engines go by
         self._engines: dict[str, Engine] = {}
         self._failures: dict[str, _Failure] = {}
 
@@ -99,7 +100,7 @@ class RunningQueries:
 
     def start(self, query_id: str, compiled: Plan) -> None:
         """Start a query. Raises what the engine refuses: missing topics, state that another process holds."""
-        engine = Engine(compiled, self._log, self._options)
+        engine = Engine(compiled, self._log, self._options, look=self._look)
         engine.start()
         self._engines[query_id] = engine
 

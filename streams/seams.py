@@ -157,6 +157,11 @@ class TaskFunction(Protocol):
         """How many rows have left each node."""
         ...
 
+    @property
+    def follows_clock(self) -> bool:
+        """Whether something in it is due by the wall clock, so that `advance` has to be called though nothing comes."""
+        ...
+
     def process(self, source: str, chunk: Any, start: int, stop: int) -> None:
         """Take records start..stop of a `logflume.log` Chunk of this source, in order.
 

@@ -352,7 +352,9 @@ class Fetcher:
     async def _fetch(self, node: int, index: int, states: list[PartitionState], *, is_catching_up: bool) -> None:
         asked = {state.partition: (state, state.epoch, state.fetch_position) for state in states}
         try:
-            request = self._request(states, CATCH_UP_WAIT_MS if is_catching_up else self._max_wait_ms)
+            is_unknown = any(state.end_offset < 0 for state in states)  # whoever asks for a lag has it by the first answer
+            wait_ms = 0 if is_unknown else CATCH_UP_WAIT_MS if is_catching_up else self._max_wait_ms
+            request = self._request(states, wait_ms)
             response = await self._channels[index].request(request, node=node)
             if response.error_code:
                 raise KafkaError(response.error_code)

@@ -123,5 +123,5 @@ def _existing(address: str) -> Catalog:
         connect_as_owner(address) as log,
         SqlEngine(log, Path(folder), runs_queries=False) as engine,
     ):
-        engine.catch_up()
+        engine.following.catch_up()
         return engine.catalog

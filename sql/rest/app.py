@@ -27,6 +27,7 @@ from logflume.sql.properties import is_known
 from logflume.sql.session import Session
 
 from . import console
+from .accepted import accepted
 from .errors import (
     BAD_REQUEST,
     COMMAND_AWAITED,
@@ -35,14 +36,17 @@ from .errors import (
     NOT_AUTHENTICATED,
     NOT_FOUND,
     NOT_READY,
+    SHUTTING_DOWN,
+    TERMINATED,
     RestError,
     as_rest_error,
 )
 from .forms import MEDIA_TYPES, Chunked, Delimited, Form, Kind, Protobuf
 from .inserts import acknowledged
 from .queries import Queries, whole, written
-from .requests import RIGHTS, CloseRequest, KsqlRequest, StreamRequest, body_of, decoded, session_of
+from .requests import RIGHTS, CloseRequest, KsqlRequest, StreamRequest, TerminateRequest, body_of, decoded, session_of
 from .statements import Statements
+from .terminating import terminate
 from .values import to_json
 
 COMMAND_WAIT_S, COMMAND_POLL_S, COMMAND_POLL_MAX_S = 5.0, 0.05, 1.0
@@ -64,6 +68,7 @@ class SqlApp:
         self._cluster_id = str(engine.log.admin().request("Metadata", topics=[]).cluster_id)
         posts = {
             "/ksql": self._ksql,
+            "/ksql/terminate": self._terminate,
             "/query": self._query,
             "/query-stream": self._query_stream,
             "/inserts-stream": self._inserts,
@@ -89,14 +94,28 @@ class SqlApp:
         }
         self.endpoints = [*(("POST", path) for path in posts), *(("GET", path) for path in (*gets, "/ws/query"))]
         """(method, path) of each."""
+        self._refusal: RestError | None = None
         routes: list[Any] = [Route(path, _answering(handler), methods=["GET"]) for path, handler in gets.items()]
         routes.append(WebSocketRoute("/ws/query", self._socket))
         others = Starlette(routes=routes, exception_handlers={404: _not_found, 405: _not_found})
-        self.asgi: ASGIApp = _Guard(_Posts({path: _answering(handler) for path, handler in posts.items()}, others), users)
+        answering = {path: _answering(handler, self._why_not) for path, handler in posts.items()}
+        self.asgi: ASGIApp = _Guard(_Posts(answering, others), users)
 
     def close(self) -> None:
-        """End the queries that are still followed."""
+        """End the queries that are still followed, and begin nothing any more."""
+        self._refusal = RestError(SHUTTING_DOWN, "The server is shutting down")
         self._queries.close_all()
+
+    def _why_not(self) -> RestError | None:
+        """Return why nothing is begun any more."""
+        return self._refusal
+
+    async def _terminate(self, request: Request) -> Response:
+        asked = decoded(await body_of(request), TerminateRequest)
+        await run_in_threadpool(terminate, self._engine, asked.deleteTopicList, session_of(None, None, request.scope))
+        self._refusal = RestError(TERMINATED, "The cluster has been terminated. No new request will be accepted.")
+        self._queries.close_all()
+        return _json([])
 
     async def _ksql(self, request: Request) -> Response:
         asked = decoded(await body_of(request), KsqlRequest)
@@ -123,7 +142,8 @@ class SqlApp:
     async def _has_applied(self, number: int | None) -> None:
         """Wait until a command is applied here that the client was told of, maybe by another server. Raises RestError."""
         given_up_s, pause_s = time.monotonic() + COMMAND_WAIT_S, COMMAND_POLL_S
-        while number is not None and number > (last := await run_in_threadpool(self._engine.last_command, at_least=number)):
+        last_command = self._engine.following.last_command
+        while number is not None and number > (last := await run_in_threadpool(last_command, at_least=number)):
             if number > last + COMMANDS_AHEAD_MAX or time.monotonic() >= given_up_s:
                 raise RestError(
                     COMMAND_AWAITED,
@@ -134,16 +154,13 @@ class SqlApp:
             pause_s = min(pause_s * 2, COMMAND_POLL_MAX_S)
 
     async def _query_stream(self, request: Request) -> Response:
-        accepted = [part.partition(";")[0].strip() for part in request.headers.get("accept", "*/*").split(",")]
-        kind = next(
-            (MEDIA_TYPES[part] for part in accepted if part in MEDIA_TYPES),
-            Delimited if {"*/*", "application/*"} & set(accepted) else None,
-        )
-        if kind is None:
-            raise RestError(NOT_ACCEPTABLE, f"expected one of {', '.join(MEDIA_TYPES)} in Accept, found {', '.join(accepted)}")
+        wanted = request.headers.get("accept")
+        media_type = accepted(wanted, MEDIA_TYPES)
+        if media_type is None:
+            raise RestError(NOT_ACCEPTABLE, f"expected one of {', '.join(MEDIA_TYPES)} in Accept, found {wanted}")
         asked = decoded(await body_of(request), StreamRequest)
         session = session_of(asked.properties, asked.sessionVariables, request.scope, asked.requestProperties)
-        return await self._answer(asked.sql, session, kind)
+        return await self._answer(asked.sql, session, MEDIA_TYPES[media_type])
 
     async def _answer(self, text: str, session: Session, kind: Kind) -> Response:
         started = self._queries.start_at_once(text, session)
@@ -217,13 +234,13 @@ class SqlApp:
             "version": self._version,
             "kafkaClusterId": self._cluster_id,
             "ksqlServiceId": self._engine.service,
-            "serverStatus": "RUNNING",
+            "serverStatus": "RUNNING" if self._refusal is None else "TERMINATED",
         }
         return _json({"KsqlServerInfo": info})
 
     async def _health(self, request: Request) -> Response:
         try:
-            await run_in_threadpool(self._engine.catch_up)
+            await run_in_threadpool(self._engine.following.catch_up)
             has_log = True
         except LogflumeError:
             has_log = False
@@ -312,11 +329,13 @@ def _json(content: Any, status: int = 200) -> Response:
     return Response(to_json(content), status, media_type=JSON)
 
 
-def _answering(handler: Handler) -> Handler:
-    """Return a handler whose errors are answered in the interface's form."""
+def _answering(handler: Handler, why_not: Callable[[], RestError | None] = lambda: None) -> Handler:
+    """Return a handler whose errors are answered in the interface's form. `why_not`: why it may not begin, if so."""
 
     async def answer(request: Request) -> Response:
         try:
+            if (refusal := why_not()) is not None:
+                raise refusal
             return await handler(request)
         except (LogflumeError, RestError) as error:
             refused = as_rest_error(error)

@@ -8,6 +8,8 @@ from importlib import resources
 
 from starlette.responses import Response
 
+from .accepted import accepted
+
 FILES = {"console.css": "text/css", "console.js": "text/javascript"}
 _HEADERS = {
     # Of its own files alone: nothing is loaded from elsewhere, no value or name brings anything that runs, no page frames it.
@@ -23,7 +25,8 @@ _HEADERS = {
 
 def is_asked(headers: Mapping[str, str]) -> bool:
     """Tell whether a browser asks for a page; a program that asks for the same path is shown where `/info` is, as ksqlDB does."""
-    return "text/html" in headers.get("accept", "")
+    wanted = headers.get("accept", "")
+    return "text/html" in wanted and accepted(wanted, ("text/html",)) is not None
 
 
 def page() -> Response:

@@ -29,12 +29,12 @@ def entity_of(statement: ast.Statement, text: str, results: list[Result], engine
             return _show(statement, results, engine, session) | common
         case ast.Describe("SOURCE", name):
             source = engine.catalog.sources[name]
-            described = _described(source, engine, is_extended=statement.is_extended)
+            described = _described(source, engine, session, is_extended=statement.is_extended)
             return {"@type": "sourceDescription", "sourceDescription": described} | common
         case ast.Describe("STREAMS" | "TABLES" as what):
             wanted = [s for s in engine.catalog.sources.values() if s.is_table == (what == "TABLES")]
             described_all = [
-                _described(s, engine, is_extended=statement.is_extended) for s in sorted(wanted, key=lambda s: s.name)
+                _described(s, engine, session, is_extended=statement.is_extended) for s in sorted(wanted, key=lambda s: s.name)
             ]
             return {"@type": "source_descriptions", "sourceDescriptions": described_all} | common
         case ast.CreateConnector(name, is_source):
@@ -48,7 +48,7 @@ def entity_of(statement: ast.Statement, text: str, results: list[Result], engine
                 return {"@type": "warning_entity", "message": results[0].text} | common
             return {"@type": "drop_connector", "connectorName": name} | common
         case ast.Describe("CONNECTOR", name):
-            return _connector(name, engine) | common
+            return _connector(name, engine, session) | common
         case ast.Describe("FUNCTION", name):
             return _function(name, engine) | common
         case ast.Explain(is_analyzed=True):
@@ -63,7 +63,7 @@ def entity_of(statement: ast.Statement, text: str, results: list[Result], engine
             return {"@type": "assert_schema", "subject": subject, "id": schema_id, "exists": not statement.is_absent} | common
     (result,) = results
     assert isinstance(result, Message), "a statement that changes something says what it did"
-    return _status(statement, result, engine.last_command()) | common
+    return _status(statement, result, engine.following.last_command()) | common
 
 
 def _status(statement: ast.Statement, result: Message, number: int) -> Entity:
@@ -112,7 +112,7 @@ def _show(s: ast.Show, results: list[Result], engine: SqlEngine, session: Sessio
                 topics = [{**each, "consumerCount": 0, "consumerGroupCount": 0} for each in topics]
             return {"@type": "kafka_topics_extended" if s.is_extended else "kafka_topics", "topics": topics}
         case "QUERIES":
-            status = engine.status()
+            status = engine.status(session.rights)
             queries = [_query(q, catalog, status) for q in catalog.queries.values()]
             if s.is_extended:
                 described = [_query_description(q, engine, status) for q in catalog.queries.values()]
@@ -198,8 +198,8 @@ def _fields(source: SourceInfo) -> list[Entity]:
     return [*key, *({"name": c.name, "schema": type_entity(c.type)} for c in source.value)]
 
 
-def _described(source: SourceInfo, engine: SqlEngine, *, is_extended: bool) -> Entity:
-    catalog, status = engine.catalog, engine.status()
+def _described(source: SourceInfo, engine: SqlEngine, session: Session, *, is_extended: bool) -> Entity:
+    catalog, status = engine.catalog, engine.status(session.rights)
 
     def queries(ids: list[str]) -> list[Entity]:
         return [_query(catalog.queries[q], catalog, status) for q in ids]
@@ -261,7 +261,7 @@ def _explained(s: ast.Explain, text: str, results: list[Result], engine: SqlEngi
     known = engine.catalog.queries.get(s.query_id or "")
     described: Entity
     if known is not None:
-        described = _query_description(known, engine, engine.status())
+        described = _query_description(known, engine, engine.status(session.rights))
     else:
         described = {
             "id": "",
@@ -281,15 +281,15 @@ def _explained(s: ast.Explain, text: str, results: list[Result], engine: SqlEngi
     return {"@type": "queryDescription", "queryDescription": described}
 
 
-def _connector(name: str, engine: SqlEngine) -> Entity:
-    connector, state = engine.catalog.connectors[name], engine.connector_state(name)
+def _connector(name: str, engine: SqlEngine, session: Session) -> Entity:
+    connector, state = engine.catalog.connectors[name], engine.holders.connector_state(name)
     status = {
         "name": name,
         "connector": {"state": state.state, "worker_id": "", "trace": state.trace},
         "tasks": [{"id": task.id, "state": task.state, "worker_id": "", "trace": task.trace} for task in state.tasks],
         "type": connector.kind.lower(),
     }
-    sources = [_described(each, engine, is_extended=False) for each in sources_over(state.topics, engine.catalog)]
+    sources = [_described(each, engine, session, is_extended=False) for each in sources_over(state.topics, engine.catalog)]
     return {
         "@type": "connector_description",
         "connectorClass": connector.config["connector"],

@@ -58,14 +58,14 @@ async def acknowledged(parts: AsyncIterator[bytes], engine: SqlEngine, rights: R
     if not first:
         raise RestError(BAD_REQUEST, 'expected {"target": STREAM} in the first line')
     target = decoded(first.pop(0), InsertsTarget).target
-    await run_in_threadpool(partial(engine.insert_target, target, rights=rights))
+    await run_in_threadpool(partial(engine.rows.target, target, rights=rights))
 
     async def send() -> None:
         seq, rows = 0, first
         try:
             while True:
                 if rows:
-                    await sent.put(_Sent(seq, await run_in_threadpool(engine.insert_rows, target, rows)))
+                    await sent.put(_Sent(seq, await run_in_threadpool(engine.rows.send, target, rows)))
                     seq += len(rows)
                 rows = await anext(lines)
         except StopAsyncIteration:

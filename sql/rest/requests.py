@@ -51,6 +51,12 @@ class CloseRequest(msgspec.Struct, frozen=True):
     queryId: str
 
 
+class TerminateRequest(msgspec.Struct, frozen=True):
+    """The body of /ksql/terminate."""
+
+    deleteTopicList: list[str] = []
+
+
 class InsertsTarget(msgspec.Struct, frozen=True):
     """The first line of /inserts-stream."""
 

@@ -125,7 +125,7 @@ class SqlServer:
         warm_up()
         while not self._stopping.wait(FOLLOW_EVERY_S):
             try:
-                self._engine.catch_up()
+                self._engine.following.catch_up()
             except LogflumeError as error:
                 _log.warning("commands cannot be read: %s; trying again", error)
 

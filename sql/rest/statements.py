@@ -41,7 +41,7 @@ class Statements:
             RestError: a statement is refused; those before it are done, and told.
         """
         entities: list[dict[str, Any]] = []
-        text, writes = script, self._engine.pending_writes()
+        text, writes = script, self._engine.rows.pending_writes()
         try:
             try:
                 for source in split_script(script):

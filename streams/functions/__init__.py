@@ -18,6 +18,7 @@ from .headers import last_header
 from .lookup import Library, NoOverload, builtin_library, choose, no_overload_text
 from .nulls import REQUIRED
 from .regexes import LIKE
+from .regexes import compiled as compiled_pattern
 from .scalar import Overload, Scalar, Unit, over
 from .signature import LAMBDA_ARGUMENT, UNIT_ARGUMENT, Pattern, Signature, fill, is_concrete, match_pattern
 from .text import CONCAT_TEXT
@@ -52,6 +53,7 @@ __all__ = [
     "can_convert",
     "choose",
     "common_type",
+    "compiled_pattern",
     "convert",
     "count_distinct",
     "decimal_operator",

@@ -138,6 +138,7 @@ class BoundProgram:
         self._watchers: dict[str, list[Callable[[Batch | None], None]]] = {}
         self.works: dict[str, Work] = {name: bind(self) for name, bind in program.plans.items()}
         self._following = [work for work in self.works.values() if type(work).due_ms is not Work.due_ms]
+        self.follows_clock = any(type(work).advance is not Work.advance for work in self.works.values())
         self._round_start, self._round_times = 0, np.empty(0, np.int64)
         self._slice: Slice | None = None
 

@@ -11,6 +11,7 @@ from .queries import StoreView
 from .replay import replay
 from .run import describe_status, run_app
 from .status import CommitStatus, EngineState, EngineStatus, InputStatus, LeftOut, TaskStatus, added_up
+from .topic_look import TopicLook
 from .topics import create_results, prepare_topics
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "StoreView",
     "StreamsError",
     "TaskStatus",
+    "TopicLook",
     "added_up",
     "create_results",
     "describe_status",

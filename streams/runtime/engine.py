@@ -32,6 +32,7 @@ from .reads import Ask, answer
 from .session import Session, is_fatal, is_replaced
 from .status import CommitTimes, EngineState, EngineStatus, InputStatus, LeftOut, RateMeter, TaskStatus, added_up
 from .task import Ending, Task, TaskCounts
+from .topic_look import TopicLook
 from .topics import DEAD_LETTER_CONFIGS, ensure_topic, prepare_topics
 from .watch import Watch
 
@@ -42,7 +43,10 @@ _PAUSE_MIN_S, _PAUSE_MAX_S = 0.1, 5.0
 
 
 class Engine:
-    """See the module. `start`, then `stop`; or `run_app` for a whole process. Thread-safe."""
+    """See the module. `start`, then `stop`; or `run_app` for a whole process. Thread-safe.
+
+    `look`: shared with other engines on the same log, so that all their inputs are asked about at once.
+    """
 
     def __init__(
         self,
@@ -50,12 +54,14 @@ class Engine:
         log: Log,
         options: EngineOptions | None = None,
         *,
+        look: TopicLook | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
         self.plan = plan
         self.options = options or EngineOptions()
         self._log_handle = log
+        self._look = look
         self._monotonic_s = monotonic_s
         self._wall_s = wall_s
         specs = {spec.name: spec for sub in plan.subtopologies for spec in sub.program.stores}
@@ -96,7 +102,15 @@ class Engine:
             self._endpoint = self._open_endpoint(self.options.endpoint, self._directory)
         address = self._endpoint.address if self._endpoint else ""
         around = Surroundings(
-            self.plan, self.options, self._directory, topics, admin, self._wall_s, DiskMemory(self.options.memory_bytes), address
+            self.plan,
+            self.options,
+            self._directory,
+            topics,
+            admin,
+            self._wall_s,
+            DiskMemory(self.options.memory_bytes),
+            self._look or TopicLook(admin, monotonic_s=self._monotonic_s),
+            address,
         )
         self._thread = threading.Thread(target=self._run, args=(around,), name=f"engine-{self.plan.application}", daemon=True)
         self._thread.start()

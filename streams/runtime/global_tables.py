@@ -46,6 +46,9 @@ class GlobalTables:
         self.is_behind = False
         """Whether the last step found something: the next one may too."""
 
+    def __bool__(self) -> bool:
+        return bool(self._readings)
+
     def add(self, task: Task, partitions: dict[str, int]) -> None:
         """Begin to read a task's tables. `partitions`: topic -> how many it has."""
         sub = task.subtopology

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from logflume.log import InvalidInput, LogflumeError, StorageError, UnknownName
-from logflume.log.interfaces import Admin, OffsetAndMetadata
+from logflume.log.interfaces import Admin, OffsetAndMetadata, TopicDescription
 from logflume.log.records import TopicPartition
 from logflume.streams.seams import Plan, SubTopology, changelog_topic
 from logflume.streams.state import Checkpoint, DiskMemory, StateDirectory, StoreChanged, TaskState
@@ -17,8 +17,9 @@ from .handlers import StreamsError
 from .options import EngineOptions, Guarantee, OnGap
 from .positions import changed_contents, read_times, refuse_claimed
 from .problems import TaskProblems
-from .restore import Restoration
+from .restore import Restoration, follow_times
 from .task import Task, task_name
+from .topic_look import TopicLook
 from .topics import TopicMap
 
 _TOMBSTONES_SURE_S = 20 * 3600.0
@@ -31,7 +32,7 @@ _log = logging.getLogger("logflume.streams")
 class Surroundings:
     """What opening a task needs beside its own name. `address`: where this instance answers questions, "" nowhere.
 
-    `disk_memory`: what RocksDB may take, for all tasks.
+    `disk_memory`: what RocksDB may take, for all tasks. `look`: what topics are, by a question that engines share.
     """
 
     plan: Plan
@@ -41,6 +42,7 @@ class Surroundings:
     admin: Admin
     wall_s: Callable[[], float]
     disk_memory: DiskMemory
+    look: TopicLook
     address: str = ""
 
 
@@ -57,13 +59,32 @@ def source_ids(around: Surroundings) -> dict[str, str]:
     Raises:
         StreamsError: one is gone, or has another number of partitions than when the application started.
     """
-    topics = sorted({topic for sub in around.plan.subtopologies for topic in sub.program.sources.values()})
+    topics = _inputs(around)
     try:
-        found = around.admin.describe_topics(topics)
+        return _ids(around, around.admin.describe_topics(topics))
     except UnknownName as error:
         raise StreamsError(
             f"an input of {around.plan.application!r} was deleted while it was read: {error}; create it and start again"
         ) from error
+
+
+def newer_source_ids(around: Surroundings, *, than_s: float) -> dict[str, str]:
+    """Return the ids of all topics that are read, by what was asked after `than_s`; {}: the answer is on its way.
+
+    Raises as `source_ids` does.
+    """
+    topics = _inputs(around)
+    found = around.look.newer(topics, than_s=than_s)
+    if found is None:
+        return {}
+    return _ids(around, found) if len(found) == len(topics) else source_ids(around)
+
+
+def _inputs(around: Surroundings) -> list[str]:
+    return sorted({topic for sub in around.plan.subtopologies for topic in sub.program.sources.values()})
+
+
+def _ids(around: Surroundings, found: Mapping[str, TopicDescription]) -> dict[str, str]:
     for name, topic in found.items():
         if topic.partitions != around.topics.partitions[name] and any(
             sub.program.stores and name in sub.shared_topics() for sub in around.plan.subtopologies
@@ -167,9 +188,7 @@ def open_task(
             state = _open_state(around, subtopology, name, memory_bytes)
             ranges = _ranges(around, subtopology, partition, state.checkpoint, positions)
             assert ranges is not None, "an empty database fits any log"
-        for store, time_ms in times.stores_ms.items():
-            if store in state.stores:
-                state.stores[store].stream_time_ms = max(state.stores[store].stream_time_ms, time_ms)
+        follow_times(state, times.stores_ms, but=subtopology.table_sources)
     checkpoint = Checkpoint(
         {tp: positions[tp] for tp in inputs},
         {tp: times.inputs_ms.get(tp, -1) for tp in inputs},
@@ -190,7 +209,7 @@ def open_task(
         repartition_topics=around.topics.repartition_topics,
     )
     restorations = [
-        Restoration(task, store, source, start, end, store in subtopology.table_sources)
+        Restoration(task, store, source, start, end, store in subtopology.table_sources, times.stores_ms.get(store, -1))
         for store, (source, start, end) in (ranges or {}).items()
     ]
     return task, restorations

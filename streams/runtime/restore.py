@@ -7,11 +7,12 @@ successor of the same name, or by its timeout), so that no committed record is m
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from logflume.log.interfaces import Consumer
 from logflume.log.records import Chunk, TopicPartition
+from logflume.streams.state import TaskState
 
 from .task import Task
 
@@ -21,7 +22,11 @@ _REPORT_EVERY_S = 1.0
 
 @dataclass(slots=True)
 class Restoration:
-    """One store's way from `position` to `end` of the partition that it is rebuilt from; `records` so far."""
+    """One store's way from `position` to `end` of the partition that it is rebuilt from; `records` so far.
+
+    `stream_time_ms`: the group's of that store. A table's own comes from its records as they are read once more, for which of
+    them were too late was judged by the time then: the group's counts when all have been read.
+    """
 
     task: Task
     store: str
@@ -29,11 +34,19 @@ class Restoration:
     position: int
     end: int
     is_table_source: bool
+    stream_time_ms: int = -1
     records: int = 0
 
     @property
     def is_done(self) -> bool:
         return self.position >= self.end
+
+
+def follow_times(state: TaskState, times_ms: Mapping[str, int], *, but: Collection[str] = ()) -> None:
+    """Let the times of stores be at least the group's."""
+    for name, time_ms in times_ms.items():
+        if name in state.stores and name not in but:
+            state.stores[name].stream_time_ms = max(state.stores[name].stream_time_ms, time_ms)
 
 
 def take_changes(each: Restoration, chunk: Chunk) -> int:
@@ -54,6 +67,11 @@ def take_changes(each: Restoration, chunk: Chunk) -> int:
         state.restore(store, chunk.slice(start, stop), checkpoint)
     each.records += stop - start
     return stop - start
+
+
+def _end(each: Restoration) -> None:
+    assert each.task.state is not None
+    follow_times(each.task.state, {each.store: each.stream_time_ms})
 
 
 class Restorer:
@@ -85,6 +103,8 @@ class Restorer:
     def add(self, restorations: list[Restoration]) -> None:
         """Queue stores; those that are up to date already are left out."""
         todo = [each for each in restorations if not each.is_done]
+        for each in [each for each in restorations if each.is_done]:
+            _end(each)
         if not todo:
             return
         if not self._pending:
@@ -159,6 +179,7 @@ class Restorer:
             for each in [each for each in group if each.is_done]:
                 group.remove(each)
                 each.task.changelogs[each.store] = each.position
+                _end(each)
                 _log.info("task %s: store %s is restored (%d records)", each.task.name, each.store, each.records)
             if not group:
                 del self._pending[source]

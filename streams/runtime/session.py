@@ -20,7 +20,16 @@ from .assigning import Copies, Sharing, task_strategy
 from .closing import Closer, within
 from .global_tables import GlobalTables
 from .handlers import StreamsError
-from .opening import Surroundings, TopicMadeAnew, across_gap, check_restored, open_task, source_ids, start_positions
+from .opening import (
+    Surroundings,
+    TopicMadeAnew,
+    across_gap,
+    check_restored,
+    newer_source_ids,
+    open_task,
+    source_ids,
+    start_positions,
+)
 from .options import Guarantee
 from .outputs import Columns, merge_by_time
 from .pace import CommitPace, Pace
@@ -33,7 +42,10 @@ from .task import Task
 from .watch import Watch
 from .writer import LogWriter
 
-_IDLE_POLL_S = 0.2
+_IDLE_POLL_S, _TIMED_POLL_S = 1.0, 0.2
+"""While nothing comes: in vain, for all that is told ends a poll; and where something is to be looked at again and again."""
+_FETCH_WAIT_MS = 2_000
+"""What comes ends the wait, so that it bounds only what questions in vain cost."""
 _RESTORE_STEP_S = 0.05
 _ADVANCE_EVERY_MS = 10
 _LAGS_EVERY_S = 0.1
@@ -100,6 +112,7 @@ class Session:
             group_instance_id=instance,
             read_committed=True,
             offset_reset="none",
+            fetch_max_wait_ms=_FETCH_WAIT_MS,
             session_timeout_ms=self._options.session_timeout_ms,
             assignment_strategies=[task_strategy(_sharing(around), self._progress_of_state, self._take_advice)],
             client_id=f"{application}-{instance}",
@@ -187,15 +200,16 @@ class Session:
             self._around.admin.remove_group_members(self._around.plan.application, [self.instance])
 
     def _check_inputs(self) -> None:
-        """Notice, within a second, that an input is another topic now: its offsets would be taken for those of the old one.
+        """Notice, within two seconds, that an input is another topic now: its offsets would be taken for those of the old one.
 
         Raises:
             TopicMadeAnew: it is. StreamsError: it is gone.
         """
         if self._monotonic_s() - self._checked_s < _CHECK_INPUTS_S:
             return
-        now = source_ids(self._around)
-        self._checked_s = self._monotonic_s()
+        begun_s = self._monotonic_s()
+        now = newer_source_ids(self._around, than_s=self._checked_s)
+        self._checked_s = begun_s if now else self._checked_s
         changed = sorted(topic for topic, found in now.items() if found != self._ids[topic])
         if changed:
             raise TopicMadeAnew(f"topic {changed[0]!r} was deleted and made anew while it was read")
@@ -216,9 +230,9 @@ class Session:
     def _poll_timeout_s(self) -> float:
         if self._progress or not self.is_ready or self.standbys.is_behind or self.tables.is_behind:
             return 0.0
-        if not self._has_changes:
-            return _IDLE_POLL_S
-        return min(max(self._commit_pace.due_s - self._monotonic_s(), 0.0), _IDLE_POLL_S)
+        is_timed = len(self.standbys) or self.tables or any(task.function.follows_clock for task in self.tasks.values())
+        idle_s = _TIMED_POLL_S if is_timed else _IDLE_POLL_S
+        return min(max(self._commit_pace.due_s - self._monotonic_s(), 0.0), idle_s) if self._has_changes else idle_s
 
     def _process(self) -> None:
         """Process what is planned, up to a bound; `_progress` becomes the number of records."""

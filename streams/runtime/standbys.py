@@ -20,7 +20,7 @@ from .assigning import Copies, TaskId
 from .closing import Closer
 from .opening import Surroundings, open_task
 from .positions import read_times
-from .restore import Restoration, take_changes
+from .restore import Restoration, follow_times, take_changes
 from .status import StandbyStatus
 from .task import Task, task_name
 
@@ -217,9 +217,7 @@ class Standbys:
         for copy in self._copies.values():
             state = copy.task.state
             assert state is not None
-            for name, time_ms in copy.stores_ms.items():
-                if name in state.stores:
-                    state.stores[name].stream_time_ms = max(state.stores[name].stream_time_ms, time_ms)
+            follow_times(state, copy.stores_ms, but=copy.task.subtopology.table_sources)
             if copy.lag_records == 0:
                 positions = {each.store: each.position for each in copy.follows}
                 copy.task.changelogs.update(positions)

@@ -21,6 +21,25 @@ class Number(msgspec.Struct):
     n: int
 
 
+class Totals(lf.Processor):
+    """The sum of a key so far; each 200 ms of event time those that are large begin again."""
+
+    def init(self, context: lf.Context) -> None:
+        super().init(context)
+        self.totals = context.store("totals")
+        context.schedule(200, self.begin_again)
+
+    def process(self, record: lf.Record) -> None:
+        total = Number(record.value.n + (0 if (found := self.totals.get(record.key)) is None else found.n))
+        self.totals.put(record.key, total)
+        self.context.forward(record.with_value({"total": total.n}))
+
+    def begin_again(self, now_ms: int) -> None:
+        for key, total in self.totals.items():
+            if total.n > 15:
+                self.totals.delete(key)
+
+
 SUMS = {"c": lf.count(), "total": lf.sum(col.n), "least": lf.min(col.n), "most": lf.max(col.n)}
 
 
@@ -83,6 +102,29 @@ def _lookup(kind: str) -> Callable[[lf.App], Any]:
     return lambda app: getattr(_left(app), f"{kind}join")(_table(app, "right").select(m=col.n)).select(n=col.n, m=col.m)
 
 
+def _everywhere(kind: str) -> Callable[[lf.App], Any]:
+    def build(app: lf.App) -> Any:
+        rows = app.global_table("right", Number, key=str)
+        joined = getattr(_left(app), f"{kind}join")(rows, on=(col.n % 50).cast(str).lpad(2, "k"), prefix="r_", name="j")
+        return joined.select(n=col.n, m=col.r_n)
+
+    return build
+
+
+def _as_of(app: lf.App) -> Any:
+    versions = app.table("right", Number, key=str, history=200)
+    return _left(app).left_join(versions, prefix="r_", name="j").select(n=col.n, m=col.r_n)
+
+
+def _rows_called(app: lf.App) -> Any:
+    doubled = _table(app, "left").map_values(lambda row: Number(row.n * 2))
+    return doubled.filter(lambda row: row.n % 3 != 0, store="kept")
+
+
+def _processed(app: lf.App) -> Any:
+    return _left(app).process_values(Totals, lf.key_value_store("totals", value=Number), name="totals")
+
+
 def _tables(kind: str) -> Callable[[lf.App], Any]:
     def build(app: lf.App) -> Any:
         joined = getattr(_table(app, "left"), f"{kind}join")(_table(app, "right").select(m=col.n), name="j")
@@ -112,6 +154,8 @@ DSL: dict[str, Callable[[lf.App], Any]] = {
     "sliding of columns": _windows(lf.sliding(30, grace=10)), "unlimited": _windows(lf.unlimited()), "suppressed": _suppressed,
     "inner": _streams(""), "left": _streams("left_"), "outer": _streams("outer_"),
     "lookup": _lookup(""), "left lookup": _lookup("left_"),
+    "everywhere": _everywhere(""), "left everywhere": _everywhere("left_"), "as of times": _as_of,
+    "rows called back": _rows_called, "totals of a processor": _processed,
     "tables inner": _tables(""), "tables left": _tables("left_"), "tables outer": _tables("outer_"),
 }  # fmt: skip
 

@@ -81,7 +81,7 @@ def test_rows_of_a_file_come_and_go_on_after_a_restart(log: Log, tmp_path: Path)
         assert rows(engine, "SHOW SINK CONNECTORS;") == []
         list(engine.execute("DROP CONNECTOR people;"))
         assert rows(engine, "SHOW SOURCE CONNECTORS;") == []
-        eventually(lambda: not engine.connectors())
+        eventually(lambda: not engine.holders.connectors())
 
 
 def test_one_process_of_a_service_runs_them_and_another_takes_over(log: Log, tmp_path: Path) -> None:
@@ -90,11 +90,11 @@ def test_one_process_of_a_service_runs_them_and_another_takes_over(log: Log, tmp
     with engine_on(log, tmp_path / "other") as other:
         with engine_on(log, tmp_path / "sql") as engine:
             list(engine.execute(SOURCE.format(path=file)))
-            other.catch_up()
-            eventually(lambda: [*engine.local_connectors(), *other.local_connectors()])
-            running = [bool(each.local_connectors()) for each in (engine, other)]
+            other.following.catch_up()
+            eventually(lambda: [*engine.holders.local_connectors(), *other.holders.local_connectors()])
+            running = [bool(each.holders.local_connectors()) for each in (engine, other)]
             assert sorted(running) == [False, True]
-        eventually(lambda: [each.state for each in other.local_connectors()] == ["RUNNING"])
+        eventually(lambda: [each.state for each in other.holders.local_connectors()] == ["RUNNING"])
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from tests.end_to_end.families_app import GROUPS, plan_of, slug
 from tests.end_to_end.families_columns import COMPACTED, TOPICS_BETWEEN
 from tests.end_to_end.test_streams_kill import Broker, read, wait_for
 from tests.streams.running import send_json
-from tests.streams.test_operators_engine import THROUGH_TOPICS, TOPICS
+from tests.streams.test_operators_engine import HOLDING, THROUGH_TOPICS, TOPICS
 
 KILLS = int(os.environ.get("LOGFLUME_KILLS", "3"))
 RECORDS = int(os.environ.get("LOGFLUME_RECORDS", "0"))
@@ -120,8 +120,13 @@ def is_done(log: Log, prefix: str, left: dict[str, list[str]]) -> bool:
 
 def wait_until_done(log: Log, prefix: str, group: str, *, timeout_s: float) -> None:
     left: dict[str, list[str]] = {name: [] for name in GROUPS[group]}
+    inputs = len(read(log, "left"))
     try:
         wait_for(lambda: is_done(log, prefix, left), f"the end of the {prefix} run", timeout_s=timeout_s)
+        for name in set(HOLDING) & set(GROUPS[group]):
+            wait_for(
+                lambda name=name: len(read(log, f"{prefix}-{slug(name)}-out")) == inputs, f"{prefix} {name}", timeout_s=timeout_s
+            )
     except AssertionError as error:
         for name in left:
             error.add_note(f"{name}: {log.admin().describe_group(plan_of(prefix, name).application)}; lacks {left[name]}")
@@ -130,7 +135,7 @@ def wait_until_done(log: Log, prefix: str, group: str, *, timeout_s: float) -> N
 
 def lacking(log: Log, plan: Plan, known: set[str]) -> list[str]:
     """Return the inputs that an application has not taken whole, with how far it has come."""
-    topics = {topic for sub in plan.subtopologies for topic in sub.program.sources.values()}
+    topics = {topic for sub in plan.subtopologies for topic in sub.shared_topics()}
     if topics - known:
         return [f"no topic {topic}" for topic in sorted(topics - known)]
     partitions = [TopicPartition(topic, p) for topic in sorted(topics) for p in range(PARTITIONS)]

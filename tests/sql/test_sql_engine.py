@@ -167,7 +167,7 @@ REFUSED = {
 
 def test_what_cannot_be_is_refused_and_changes_nothing(engine: SqlEngine) -> None:
     run(engine, SETUP)
-    catalog, topics = engine.catalog, engine._log.admin().list_topics(include_internal=True)
+    catalog, topics = engine.catalog, engine.log.admin().list_topics(include_internal=True)
     for text, message in REFUSED.items():
         with pytest.raises(StatementError) as caught:
             run(engine, f"SHOW TABLES;\n{text};\nSHOW STREAMS;")
@@ -177,7 +177,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(engine: SqlEngine) -> Non
         assert error.line == 2
         assert error.column >= 1
     assert engine.catalog == catalog
-    assert engine._log.admin().list_topics(include_internal=True) == topics
+    assert engine.log.admin().list_topics(include_internal=True) == topics
 
 
 def test_show_describe_and_explain(engine: SqlEngine) -> None:

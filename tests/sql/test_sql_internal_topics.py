@@ -95,4 +95,6 @@ def test_commands_that_cannot_be_applied_are_kept_as_problems(tmp_path: Path) ->
         (shown,) = engine.execute("SHOW STREAMS;")
         assert isinstance(shown, Rows)
         assert [row[0] for row in shown.rows] == ["S"]
-        assert [problem.partition(" (")[0] for problem in engine.problems] == [f"command {1 + n}" for n in range(len(WRONG))]
+        assert [problem.partition(" (")[0] for problem in engine.following.problems] == [
+            f"command {1 + n}" for n in range(len(WRONG))
+        ]

@@ -53,7 +53,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlEngine]:
         list(opened.execute(SETUP))
         rows = [{"K": key, "I": number, "L": number * 10} for key in KEYS for number in NUMBERS]
         rows += [{"K": "once", "I": 5, "L": 50}]
-        assert not any(opened.insert_rows("s", [json.dumps(row).encode() for row in rows])())
+        assert not any(opened.rows.send("s", [json.dumps(row).encode() for row in rows])())
         for table, expected in (("by_text", 8), ("by_int", 6), ("by_window", 8), ("many", 7)):
             while len(answer(opened, f"SELECT * FROM {table};").rows) < expected:  # the test's own limit ends it
                 continue

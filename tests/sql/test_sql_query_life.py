@@ -99,7 +99,7 @@ def test_queries_pause_and_resume_also_over_a_restart(engine: SqlEngine, log: Lo
     assert rows(engine, "SHOW QUERIES;")[0][1] == "PAUSED"
     engine.close()
     with SqlEngine(log, tmp_path / "sql") as again:
-        assert again.local_status() == {}
+        assert again.holders.local_status() == {}
         assert rows(again, "SELECT * FROM t;") == [("a", 1), ("b", 1)]
         list(again.execute("RESUME ALL;"))
         eventually(again, "SELECT * FROM t;", [("a", 2), ("b", 1)])
@@ -124,7 +124,7 @@ def test_a_query_that_fails_says_why_and_comes_back(engine: SqlEngine, log: Log,
         (state / "photo.jpg").unlink()
         (state / "LOCK").write_bytes(b"")
         (state / "000004.log").write_bytes(b"")
-        again._running._failures.clear()
+        again.following.running._failures.clear()
         eventually(again, "SHOW STREAMS;", rows(again, "SHOW STREAMS;"))
         eventually(again, "SELECT * FROM t;", [("a", 1), ("b", 1)])
 
@@ -167,15 +167,15 @@ def test_who_loses_a_race_is_told_once_and_nobody_at_later_starts(
 ) -> None:
     with SqlEngine(log, tmp_path / "other", runs_queries=False) as other:
         statement = "CREATE STREAM x (id INT KEY) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON');"
-        lost = Command(statement, expected=engine._commands.next_offset)
+        lost = Command(statement, expected=engine.following.commands.next_offset)
         list(engine.execute(statement))
-        other._commands.append(lost)
+        other.following.commands.append(lost)
         query = "CREATE STREAM q AS SELECT id, n FROM s;"
         list(engine.execute(query))
-        prepared = Command(query.replace(" q ", " q2 "), "CSAS_Q_0", expected=engine._commands.next_offset - 1)
-        other._commands.append(prepared)
+        prepared = Command(query.replace(" q ", " q2 "), "CSAS_Q_0", expected=engine.following.commands.next_offset - 1)
+        other.following.commands.append(prepared)
     with SqlEngine(log, tmp_path / "third", runs_queries=False) as third, caplog.at_level(logging.WARNING, "logflume.sql"):
-        assert third.problems == []
+        assert third.following.problems == []
         assert "Q2" not in third.catalog.sources
         assert third.catalog.queries["CSAS_Q_0"].sink == "Q"
     assert not caplog.records
@@ -206,7 +206,7 @@ def test_a_query_that_would_be_planned_otherwise_does_not_run(engine: SqlEngine,
 
 def test_commands_are_written_with_their_plan(engine: SqlEngine) -> None:
     list(engine.execute("CREATE STREAM o AS SELECT id, n FROM s;"))
-    command = Command("X", "CSAS_X_1", {"a": "b"}, engine._applied.queries["CSAS_O_0"].recorded, 7)
+    command = Command("X", "CSAS_X_1", {"a": "b"}, engine.applied.queries["CSAS_O_0"].recorded, 7)
     assert Command.decode(command.encode(), "here") == command
     assert json.loads(command.encode())["plan"]["v"] == 1
 

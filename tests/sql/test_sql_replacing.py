@@ -141,7 +141,7 @@ def following(engine: SqlEngine) -> Iterator[None]:
 
     def follow() -> None:
         while not ends.wait(0.05):
-            engine.catch_up()
+            engine.following.catch_up()
 
     thread = threading.Thread(target=follow, daemon=True)
     thread.start()

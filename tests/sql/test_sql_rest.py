@@ -154,6 +154,23 @@ def test_pull_queries_in_all_forms(client: httpx.Client) -> None:
     assert (refused.status_code, refused.json()["error_code"]) == (406, 40600)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "given"),
+    [
+        ("*/*", DELIMITED),
+        (f"*/*, {DELIMITED};q=0", "application/json"),
+        (f"{DELIMITED};q=0.2, application/json;q=0.5", "application/json"),
+        ("text/csv, application/*;q=0.1", DELIMITED),
+        (f"{DELIMITED};q=0, text/csv", None),
+        ("*/*;q=0", None),
+    ],
+)
+def test_rows_come_in_the_form_that_is_wanted_most(client: httpx.Client, wanted: str, given: str | None) -> None:
+    answer = client.post("/query-stream", json={"sql": "SELECT n FROM s WHERE id = 2;"}, headers={"Accept": wanted})
+    assert answer.status_code == (200 if given else 406)
+    assert given is None or answer.headers["content-type"] == given
+
+
 def test_rows_are_protobuf_messages_of_the_schema_that_their_header_has(client: httpx.Client) -> None:
     from base64 import b64decode
 
@@ -186,7 +203,8 @@ def test_a_request_waits_for_the_command_that_it_names(
     assert dropped["commandSequenceNumber"] == number + 1
     assert client.post("/query", json={"ksql": "SELECT id FROM s LIMIT 1;", "commandSequenceNumber": number}).status_code == 200
     with SqlEngine(server._engine.log, tmp_path / "other", runs_queries=False) as engine, SqlServer(engine) as other:
-        monkeypatch.setattr(other._engine, "catch_up", lambda **kwargs: None)  # it follows no more, until it is asked to
+        follower = other._engine.following
+        monkeypatch.setattr(follower, "catch_up", lambda **kwargs: None)  # it follows no more, until it is asked to
         (made,) = ksql(client, "CREATE TYPE later AS INT;")
         monkeypatch.undo()
         found = httpx.post(
@@ -208,7 +226,7 @@ def test_a_command_that_no_server_can_have_is_not_waited_for(
 ) -> None:
     looked = list[int]()
     monkeypatch.setattr(app, "COMMAND_POLL_S", 0.0)
-    monkeypatch.setattr(server._engine, "last_command", lambda *, at_least: looked.append(at_least) or 5)
+    monkeypatch.setattr(server._engine.following, "last_command", lambda *, at_least: looked.append(at_least) or 5)
     refused = client.post("/ksql", json={"ksql": "SHOW TYPES;", "commandSequenceNumber": 1_000_000})
     assert (refused.status_code, refused.json()["error_code"]) == (503, 50301)
     assert looked == [1_000_000]
@@ -503,7 +521,7 @@ def test_a_log_that_does_not_answer_is_told_over_a_websocket(server: SqlServer, 
     def fails(*, at_least: int) -> int:
         raise TransportError("no broker answers")
 
-    monkeypatch.setattr(server._engine, "last_command", fails)
+    monkeypatch.setattr(server._engine.following, "last_command", fails)
     (found,) = over_websocket(server, {"ksql": "SELECT n FROM s EMIT CHANGES LIMIT 2;", "commandSequenceNumber": 7})
     assert (found["error_code"], found["message"]) == (errors.NOT_READY, "no broker answers")
 
@@ -579,3 +597,34 @@ def test_statements_that_differ_in_their_values_alone_are_answered_each_by_its_o
             [[f"it's {m}", m * 1000] for m in (n, (n + 1) % 20)]
         )
     assert pulled("k = 'it''s 1' AND k = 'it''s 2'") == []
+
+
+TO_BE_ENDED = """
+CREATE STREAM s (id INT KEY, n STRING) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');
+CREATE STREAM made WITH (KAFKA_TOPIC='made-1') AS SELECT * FROM s;
+CREATE STREAM kept WITH (KAFKA_TOPIC='kept-1') AS SELECT * FROM s;
+"""
+
+
+def test_a_service_is_ended_with_its_queries_and_the_topics_that_are_named(tmp_path: Path) -> None:
+    with served(tmp_path, TO_BE_ENDED) as server, httpx.Client(base_url=server.address, timeout=120) as client:
+        engine = server._engine
+        refused = client.post("/ksql/terminate", json={"deleteTopicList": ["made.*", "("]})
+        assert (refused.status_code, refused.json()["error_code"]) == (400, 40000)
+        assert len(engine.catalog.queries) == 2, "nothing was done"
+        assert client.post("/ksql/terminate", json={"deleteTopicList": ["made.*", "s"]}).status_code == 200
+        assert not engine.catalog.sources
+        assert not engine.catalog.queries
+        assert {"s", "kept-1", "made-1"} & set(engine.log.admin().list_topics()) == {"s", "kept-1"}, "what a query made alone"
+        for path, asked in (("/ksql", {"ksql": "SHOW STREAMS;"}), ("/query-stream", {"sql": "SELECT * FROM s;"})):
+            answer = client.post(path, json=asked)
+            assert (answer.status_code, answer.json()["error_code"]) == (503, 50304)
+        assert client.get("/info").json()["KsqlServerInfo"]["serverStatus"] == "TERMINATED"
+        assert client.get("/healthcheck").status_code == 200
+
+
+def test_a_server_that_is_closing_says_so(tmp_path: Path) -> None:
+    with served(tmp_path, "") as server, httpx.Client(base_url=server.address, timeout=120) as client:
+        server._app.close()
+        answer = client.post("/ksql", json={"ksql": "SHOW STREAMS;"})
+        assert (answer.status_code, answer.json()["error_code"]) == (503, 50303)

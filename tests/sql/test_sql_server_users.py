@@ -17,6 +17,7 @@ from logflume.log.registry import Tls, UserFile
 from logflume.log.security.issuing import issue, make_authority
 from logflume.sql import SqlEngine
 from logflume.sql.rest import SqlServer
+from logflume.streams.runtime import EngineState, EngineStatus
 
 USERS = """
 [ada]
@@ -123,6 +124,32 @@ def test_what_a_user_has_no_right_to_is_refused_and_not_done(
     assert {name: source for name, source in server._engine.catalog.sources.items() if name in left} == left
     assert set(server._engine.catalog.queries) == {"CSAS_COPIED_0"}
     assert not any(query.is_paused for query in server._engine.catalog.queries.values())
+
+
+def test_no_user_ends_the_service(server: SqlServer, bob: httpx.Client) -> None:
+    answer = bob.post("/ksql/terminate", json={})
+    assert (answer.status_code, answer.json()["error_code"]) == (403, 40301)
+    assert server._engine.catalog.queries
+
+
+@pytest.mark.parametrize(("who", "is_told"), [(("ada", "ada-secret"), True), (BOB, False)])
+def test_the_error_of_a_query_is_told_to_who_may_read_its_topics(
+    server: SqlServer, monkeypatch: pytest.MonkeyPatch, who: tuple[str, str], is_told: bool
+) -> None:
+    failed = EngineStatus("x", EngineState.FAILED, "", error="no number: 'hidden'")
+    monkeypatch.setattr(server._engine.following.running, "status", lambda: {"CSAS_COPIED_0": failed})
+    with httpx.Client(base_url=f"http://127.0.0.1:{server.port}", auth=who, timeout=120) as client:
+        told = [
+            client.post("/ksql", json={"ksql": text}).text
+            for text in (
+                "DESCRIBE copied EXTENDED;",
+                "SHOW QUERIES EXTENDED;",
+                "EXPLAIN CSAS_COPIED_0;",
+                "EXPLAIN ANALYZE CSAS_COPIED_0;",
+            )
+        ]
+    assert any("hidden" in each for each in told) == is_told
+    assert is_told or any("secret, which user 'bob' may not read" in each for each in told)
 
 
 def test_what_a_user_has_a_right_to_is_done(server: SqlServer, bob: httpx.Client) -> None:

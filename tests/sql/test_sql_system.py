@@ -36,7 +36,7 @@ def test_a_property_of_the_system_is_every_session_s_until_it_sets_another(tmp_p
             assert "set for all sessions" in run(engine, f"ALTER SYSTEM '{FORMAT}'='JSON';").text
             assert made_format(engine, "B") == "JSON"
             assert made_format(engine, "C", properties={FORMAT: "DELIMITED"}) == "DELIMITED"
-            other.catch_up()
+            other.following.catch_up()
             assert made_format(other, "D") == "JSON"
             run(engine, f"ALTER SYSTEM '{FORMAT}'='KAFKA';")
         with SqlEngine(log, tmp_path / "a") as again:

@@ -41,6 +41,38 @@ class Numbered(lf.Processor):
             self.context.forward(lf.Record(key, count, now_ms))
 
 
+class Held(lf.Processor):
+    """Lets each record go at the next tick of the wall clock, in the order in which they came."""
+
+    def init(self, context: lf.Context) -> None:
+        super().init(context)
+        self.held = context.store("held")
+        context.schedule(1, self.tick, time=lf.Time.WALL_CLOCK)
+
+    def process(self, record: lf.Record) -> None:
+        waiting = self.held.get(record.key) or []
+        self.held.put(record.key, [*waiting, (record.value, record.timestamp_ms)])
+
+    def tick(self, now_ms: int) -> None:
+        for key, waiting in self.held.items():
+            self.held.delete(key)
+            for value, at_ms in waiting:
+                self.context.forward(lf.Record(key, value, at_ms))
+
+
+class Running(lf.Processor):
+    """The sum of a key so far, beside the value; none of them is kept for a key whose sum is a multiple of 7."""
+
+    def init(self, context: lf.Context) -> None:
+        super().init(context)
+        self.sums = context.store("sums")
+
+    def process(self, record: lf.Record) -> None:
+        total = (self.sums.get(record.key) or 0) + record.value["n"]
+        self.sums.put(record.key, total if total % 7 else None)
+        self.context.forward(record.with_value({**record.value, "total": total}))
+
+
 def both(left: Any, right: Any) -> Any:
     return [left, right]
 
@@ -91,6 +123,23 @@ def _suppress(app: lf.App) -> Any:
 
 def _versions(app: lf.App) -> Any:
     return app.stream("left").join(app.table("right", history=500), both, grace=20, name="j")
+
+
+def _as_of(app: lf.App) -> Any:
+    return app.stream("left").left_join(app.table("right", history=50), both, name="j")
+
+
+def _rows_called(app: lf.App) -> Any:
+    rows = app.table("left").filter(lambda row: row["n"] % 4 != 0)
+    return rows.map_values(lambda key, row: {"n": row["n"] * 2, "key": key}, store="doubled")
+
+
+def _processed_values(app: lf.App) -> Any:
+    return app.stream("left").process_values(Running, lf.key_value_store("sums"), name="running")
+
+
+def _ticking(app: lf.App) -> Any:
+    return app.stream("left").process(Held, lf.key_value_store("held"), key=str, name="holding")
 
 
 def _processor(app: lf.App) -> Any:
@@ -151,10 +200,14 @@ APPS: dict[str, Callable[[lf.App], Any]] = {
     "tables": _tables, "foreign keys": _foreign, "groups": _groups, "suppress": _suppress, "versions": _versions,
     "processor": _processor, "deduplicate": _deduplicate, "distinct": _distinct, "expiring": _expiring,
     "calendar": _calendar, "late": _late, "top": _top, "top rows": _top_rows, "async": _async,
-    "unordered": _unordered, "batches": _batches,
+    "unordered": _unordered, "batches": _batches, "as of": _as_of, "rows called": _rows_called,
+    "processed values": _processed_values, "ticking": _ticking,
 }  # fmt: skip
 THROUGH_TOPICS = ("foreign keys", "groups", "distinct", "top rows", "unordered")
 """Those of which only the last value of each key is one: on their way through internal topics changes of several keys meet."""
+
+HOLDING = ("ticking",)
+"""Those that put out each record of the left topic once, some time after they took it."""
 
 
 def make(name: str) -> lf.App:
@@ -187,6 +240,7 @@ def driven(name: str, parts: list[list[Row]]) -> list[Any]:
         for topic, key, value, time in sorted(rows, key=lambda row: (row[3], row[0])):
             if topic in driver_topics(driver):
                 driver.input(topic).send(value, key=key, timestamp_ms=time)
+    driver.advance(1)
     return [(k, v, time) for k, v, time, _ in driver.output("out").raw]
 
 

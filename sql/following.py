@@ -1,0 +1,152 @@
+"""Follows the command topic: what its commands have made, and the queries and connectors that run because of them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+
+from logflume.log import LogflumeError
+from logflume.log.interfaces import Log
+from logflume.streams.functions import Library
+from logflume.streams.runtime import EngineOptions, internal_topics
+from logflume.streams.seams import Plan
+
+from .applying import Applied, KnownQuery
+from .catalog import Catalog
+from .command_log import Command, CommandLog, command_topic
+from .connectors import Connectors, ConnectorsOf
+from .errors import StatementError
+from .recorded import check_same, recorded_plan
+from .running import RunningQueries, application_id, compile_topology
+from .table_state import Tables
+
+_log = logging.getLogger("logflume.sql")
+SHOWN_CHARACTERS = 500
+"""Of a command that cannot be applied."""
+
+
+class Following:
+    """See the module. What changes it holds `lock`; `applied` is replaced as a whole, so that it may be read without.
+
+    Attributes:
+        applied: what the commands have made, as of the last one that was read.
+        runs_queries: whether queries and connectors run in this process.
+        problems: commands that could not be applied, and why.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        service: str,
+        functions: Library,
+        options: EngineOptions,
+        *,
+        runs_queries: bool,
+        connectors: ConnectorsOf | None,
+    ) -> None:
+        self.log, self.service, self.functions, self.runs_queries = log, service, functions, runs_queries
+        self.lock = threading.RLock()
+        self.applied = Applied()
+        self.problems: list[str] = []
+        self.tables = Tables()
+        self.running = RunningQueries(log, options, service)
+        self.connectors: Connectors | None = None if connectors is None else connectors(log, service)
+        self.commands = CommandLog(log, command_topic(service))
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.applied.catalog
+
+    def stop_queries(self) -> None:
+        """Run no queries any more: somebody else does from now on."""
+        with self.lock:
+            self.runs_queries = False
+            self.running.close()
+            if self.connectors is not None:
+                self.connectors.keep({})
+
+    def record(self, command: Command, compiled: Plan | None = None) -> None:
+        """Write a command, then apply all up to it: its own, and those of others that came before it."""
+        expected = self.commands.next_offset
+        offset = self.commands.append(replace(command, expected=expected))
+        is_as_checked = compiled is not None and offset == expected
+        self.catch_up(needed=offset, compiled={command.query_id: compiled} if is_as_checked else {})
+
+    def last_command(self, *, at_least: int = -1) -> int:
+        """Return the offset of the last command that is applied; before, read what is new unless it is `at_least` that."""
+        with self.lock:
+            if self.commands.next_offset <= at_least:
+                self.catch_up()
+            return self.commands.next_offset - 1
+
+    def catch_up(self, *, needed: int | None = None, compiled: Mapping[str | None, Plan | None] = MappingProxyType({})) -> None:
+        """Apply the commands that are new in the topic, then start and stop queries to fit.
+
+        `compiled`: queries of these commands as they were checked, by id, where nothing has changed since.
+
+        Raises:
+            LogflumeError: the command at offset `needed` could not be applied. Failures of others are kept in `problems`, except
+                those that lost a race when they were made: whoever made them was told then.
+        """
+        with self.lock:
+            failure: LogflumeError | None = None
+            before = self.applied
+            for offset, command in self.commands.read_new():
+                try:
+                    self.applied = self.applied.after(command, self.functions)
+                except LogflumeError as e:
+                    failure = e if offset == needed else failure
+                    if command.expected is None or command.expected == offset:
+                        self._problem(offset, command, str(e))
+                except RecursionError:
+                    self._problem(offset, command, "nested too deeply")
+            if self.runs_queries:
+                self._fit_queries(before, compiled)
+                if self.connectors is not None:
+                    self.connectors.keep(self.catalog.connectors)
+            if failure is not None:
+                raise failure
+
+    def _problem(self, offset: int, command: Command, text: str) -> None:
+        self.problems.append(f"command {offset} ({command.statement[:SHOWN_CHARACTERS]}): {text}")
+        _log.warning("command %d cannot be applied: %s", offset, text)
+
+    def _fit_queries(self, before: Applied, compiled: Mapping[str | None, Plan | None]) -> None:
+        """Stop queries that ended, changed or were paused since `before`; start those that should run and do not."""
+        queries = self.catalog.queries
+        for query_id, known in before.queries.items():
+            if query_id not in queries:
+                self.tables.forget(query_id)
+                self.running.forget(query_id, self._topics_of(query_id, known))
+            elif known is not self.applied.queries[query_id] or queries[query_id].is_paused:
+                self.tables.forget(query_id)
+                self.running.stop(query_id)
+        wanted = {q: known for q, known in self.applied.queries.items() if not queries[q].is_paused}
+        self.running.keep({q: partial(self.compiled, q, known, compiled.get(q)) for q, known in wanted.items()})
+
+    def compiled(self, query_id: str, known: KnownQuery, compiled: Plan | None = None) -> Plan:
+        """Return a query as it is to run. Raises PlanChanged when it is planned otherwise than it was made."""
+        compiled = compiled or compile_topology(known.planned.topology, application_id(self.service, query_id))
+        if known.recorded is not None:
+            check_same(known.recorded, recorded_plan(known.planned, compiled))
+        return compiled
+
+    def _topics_of(self, query_id: str, known: KnownQuery) -> frozenset[str]:
+        engine = self.running.engine(query_id)
+        if engine is not None:
+            return internal_topics(engine.plan)
+        try:
+            return internal_topics(compile_topology(known.planned.topology, application_id(self.service, query_id)))
+        except StatementError:
+            return frozenset()
+
+    def close(self) -> None:
+        """Stop what runs; all of it goes on at the next start."""
+        if self.connectors is not None:
+            self.connectors.close()
+        self.running.close()
+        self.commands.close()
