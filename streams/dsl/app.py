@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 _LOOK_MAX_S = 3600
 _ENDPOINT = "127.0.0.1:0"
 """Where an application answers: to processes of this machine, on any free port."""
+
+_log = logging.getLogger("logflume.streams")
 
 
 class StreamOptions(TypedDict, total=False):
@@ -285,6 +288,8 @@ class App:
         if find_spec("rocksdict") is None:
             raise InvalidInput("to run an application needs rocksdict: pip install 'logflume[streams]'")
         plan = self.plan()
+        for name in g.loose_ends(self.topology()):
+            _log.warning("%s: nothing takes what %r gives: .to(topic) writes it", self.name, name)
         check_registered(self.topology())
         settings = self.settings(**options)
         if not isinstance(self.log, str):
