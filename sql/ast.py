@@ -329,9 +329,13 @@ class OrderItem(Node):
     has_nulls_first: bool = False
 
 
+SNAPSHOT = "SNAPSHOT, CHANGES"
+"""How a table is followed that is first given as it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Query(Node):
-    """emit: None, 'CHANGES' or 'FINAL'. `group_by`, `partition_by`: None without the clause. `unions`: behind UNION ALL."""
+    """emit: None, 'CHANGES', 'FINAL', SNAPSHOT. `group_by`, `partition_by`: None without. `unions`: behind UNION ALL."""
 
     select: tuple[SelectItem, ...]
     source: SourceRef

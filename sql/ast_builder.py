@@ -516,6 +516,9 @@ class AstBuilder(Transformer[Token, Any]):
     def emit_final(self, meta: Any, children: list[Any]) -> _Clause:
         return _Clause(("EMIT", ("FINAL", _span(meta))))
 
+    def emit_snapshot(self, meta: Any, children: list[Any]) -> _Clause:
+        return _Clause(("EMIT", (ast.SNAPSHOT, _span(meta))))
+
     def limit(self, meta: Any, children: list[Any]) -> _Clause:
         limit, offset = children
         return _Clause(("LIMIT", ((_whole(limit), 0 if offset is None else _whole(offset)), _span(meta))))

@@ -344,7 +344,15 @@ class SqlEngine:
         token = context.property(PUSH_TOKEN, "")
         has_tokens = token or context.property(PUSH_TOKENS, "false").lower() == "true"
         tokens = Tokens(statement_text(ast.QueryStatement(replace(query, limit=None))), token) if has_tokens else None
-        return start_push(plan, self.log, self.service, self._readers, offset_reset=reset.lower(), tokens=tokens)
+        return start_push(
+            plan,
+            self.log,
+            self.service,
+            self._readers,
+            offset_reset=reset.lower(),
+            tokens=tokens,
+            has_snapshot=query.emit == ast.SNAPSHOT,
+        )
 
     def prepare(self, text: str, properties: Mapping[str, str] | None = None) -> PreparedQuery:
         """Check one CREATE ... AS SELECT or INSERT INTO ... SELECT in full, and return it without starting or recording it.

@@ -14,6 +14,35 @@ Told = Callable[[int, int], object]
 """Takes how many of how many records have been read."""
 
 
+class FirstRead:
+    """Tells how far a query has come with what was in its topics when this was made: it stops being asked when nothing is left.
+
+    What one stage has put out by then is read by the next one.
+    """
+
+    def __init__(self, admin: Admin, plan: Plan) -> None:
+        self._admin, self._application = admin, plan.application
+        self._between = {out.topic for sub in plan.subtopologies for out in sub.outputs.values() if out.is_repartition}
+        self._stages_left = len(self._between)
+        self._look({topic for sub in plan.subtopologies for topic in sub.shared_topics()} - self._between)
+
+    def _look(self, topics: Iterable[str]) -> None:
+        self.topics = sorted(topics)
+        self._ends, self._starts = _ends(self._admin, self.topics)
+        self.total = sum(end - self._starts[at] for at, end in self._ends.items())
+
+    def left(self) -> int:
+        """Return how many records of `topics`, the stage that it is at, are still to be read and committed; 0: of none."""
+        while True:
+            offsets, starts = self._admin.group_offsets(self._application), self._starts
+            read = {at: max(offsets[at].offset if at in offsets else 0, starts[at]) for at in self._ends}
+            left = sum(max(end - read[at], 0) for at, end in self._ends.items())
+            if left or not self._stages_left:
+                return left
+            self._stages_left -= 1
+            self._look(self._between)
+
+
 def wait_until_read(
     admin: Admin,
     plan: Plan,
@@ -28,21 +57,13 @@ def wait_until_read(
 
     Returns '' if that is so, else how far it has come. `has_failed`: whether nothing is to be waited for any more.
     """
-    between = {out.topic for sub in plan.subtopologies for out in sub.outputs.values() if out.is_repartition}
-    read = {topic for sub in plan.subtopologies for topic in sub.shared_topics()}
+    first = FirstRead(admin, plan)
     deadline_s = monotonic_s() + LIMIT_S if until_s is None else until_s
-    for topics in (read - between, *(between for _ in between)):  # what one stage has put out is read by the next one
-        ends, starts = _ends(admin, topics)
-        while True:
-            offsets = admin.group_offsets(plan.application)
-            left = sum(max(end - max(offsets[at].offset if at in offsets else 0, starts[at]), 0) for at, end in ends.items())
-            if not left:
-                break
-            total = sum(end - starts[at] for at, end in ends.items())
-            on_read(total - left, total)
-            if has_failed() or monotonic_s() > deadline_s:
-                return f"{total - left:,} of {total:,} records of {', '.join(sorted(topics))} read"
-            wait(POLL_S)
+    while left := first.left():
+        on_read(first.total - left, first.total)
+        if has_failed() or monotonic_s() > deadline_s:
+            return f"{first.total - left:,} of {first.total:,} records of {', '.join(first.topics)} read"
+        wait(POLL_S)
     return ""
 
 

@@ -16,7 +16,6 @@ from logflume.log import Headers
 from logflume.log.interfaces import Log
 from logflume.log.schemas import Column
 from logflume.streams import expr as x
-from logflume.streams.rows import WindowedKey
 from logflume.streams.testing import TopologyTestDriver
 
 from . import ast
@@ -32,6 +31,7 @@ from .properties import COMPUTED
 from .pull_topic import SCAN_MAX_RECORDS, OnRead, topic_records
 from .results import Rows
 from .rules import optimize
+from .snapshot import hashable
 from .table_state import value_of
 from .topology import build_topology
 from .tree import names_in
@@ -119,9 +119,9 @@ def _computed(plan: p.QueryPlan, read: _Topics) -> list[tuple[Any, ...]]:
             if value is not None:
                 found.append(tuple(value))
         elif value is None:
-            latest.pop(_hashable(key), None)
+            latest.pop(hashable(key), None)
         else:
-            latest[_hashable(key)] = tuple(value)
+            latest[hashable(key)] = tuple(value)
 
     driver = TopologyTestDriver(
         build_topology(plan, watch=watch), on_problem="skip", commits_each_record=False, goes_together=True
@@ -133,16 +133,6 @@ def _computed(plan: p.QueryPlan, read: _Topics) -> list[tuple[Any, ...]]:
     for _ in range(1 + sum(isinstance(o, p.Aggregate) for o in p.operators(plan.root))):
         driver.commit()
     return [*found, *latest.values()]
-
-
-def _hashable(key: Any) -> Any:
-    """Return a key as what it can be found by; arrays and structs cannot."""
-    bare = key.key if isinstance(key, WindowedKey) else key
-    try:
-        hash(bare)
-    except TypeError:
-        return repr(key)
-    return key
 
 
 class _Record(NamedTuple):
@@ -222,7 +212,7 @@ def _folded(grouped: _GroupedTable, plan: p.QueryPlan, read: _Topics) -> list[tu
         if None in key:
             continue
         row = {(x.Side.VALUE, c.name): v for c, v in zip(value, values, strict=True)}
-        _, states = groups.setdefault(_hashable(key), (key, [a.aggregator.initial for a in aggregations]))
+        _, states = groups.setdefault(hashable(key), (key, [a.aggregator.initial for a in aggregations]))
         for n, a in enumerate(aggregations):
             args = [value_of(e, row) for e in a.args]
             if not (a.aggregator.skips_null and None in args):

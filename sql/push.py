@@ -1,4 +1,7 @@
-"""Push queries: a topology of its own that runs while someone watches, from the beginning of its topics."""
+"""Push queries: a topology of its own that runs while someone watches, from the beginning of its topics.
+
+With EMIT SNAPSHOT, CHANGES its rows go through a `Snapshot` first, which gives them once what was there is read.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,13 @@ from logflume.streams.runtime import Engine, EngineOptions, Guarantee, Pipe, for
 from logflume.streams.seams import Plan
 
 from . import plan as p
+from .first_read import FirstRead
 from .reach import is_reachable
 from .results import BUFFERED_ROWS_MAX, PushQuery, PushRow, watch_function
 from .resuming import Places, Tokens, places_of, with_places
 from .running import GONE_TIMEOUT_S, STOP_TIMEOUT_S, compile_topology
-from .shared_readers import Follower, SharedReaders
+from .shared_readers import Follower, SharedReaders, has_reached
+from .snapshot import Snapshot
 from .topology import build_topology
 
 
@@ -34,10 +39,12 @@ def start_push(
     *,
     offset_reset: str = "earliest",
     tokens: Tokens | None = None,
+    has_snapshot: bool = False,
 ) -> PushQuery:
     """Start a push query; one that keeps nothing shares the reader of its topic.
 
-    `tokens`: it tells where it is, and may go on behind what an earlier one told.
+    `tokens`: it tells where it is, and may go on behind what an earlier one told. `has_snapshot`: a table's rows as they are come
+    first, whatever the reset.
 
     Raises:
         NotSupported: it cannot run yet. LogflumeError: its topics are missing.
@@ -48,6 +55,9 @@ def start_push(
     over = threading.Event()
     rows: queue.Queue[PushRow] = queue.Queue(BUFFERED_ROWS_MAX)
     watch = watch_function(rows, over.is_set, removed=_removed(plan) if plan.kind is p.ResultKind.TABLE else None)
+    snapshot = Snapshot(rows, watch) if has_snapshot else None
+    if snapshot is not None:
+        watch, offset_reset = snapshot.watch, "earliest"
     compiled = compile_topology(build_topology(plan, watch=watch), f"{service}-push-{uuid.uuid4().hex[:12]}")
     topics = sorted({o.source.topic for o in p.operators(plan.root) if isinstance(o, p.Scan)})
     places = None if tokens is None else places_of(topics[0], tokens, log, offset_reset=offset_reset)
@@ -61,12 +71,16 @@ def start_push(
         over.set()
         running.stop()
 
+    def check() -> BaseException | None:
+        error = running.check()
+        return error if error is not None or snapshot is None else snapshot.failed(running.is_read)
+
     return PushQuery(
         plan.id,
         columns,
         rows,
         limit=plan.limit,
-        check=running.check,
+        check=check,
         stop=stop,
         dropped=running.dropped,
         places=places,
@@ -83,11 +97,12 @@ def _removed(plan: p.QueryPlan) -> Callable[[Any], tuple[Any, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """What is asked of a query that runs: why it has ended, to end, and what it left out."""
+    """What is asked of a query that runs: why it has ended, to end, what it left out, whether it has read what was there."""
 
     check: Callable[[], BaseException | None]
     stop: Callable[[], None]
     dropped: Callable[[], Mapping[str, int]]
+    is_read: Callable[[], bool]
 
 
 def _followed(
@@ -101,9 +116,15 @@ def _followed(
         starts = places.starts(topic.name)
     else:
         starts = admin.end_offsets(partitions) if offset_reset == "latest" else admin.start_offsets(partitions)
+    ends = {at.partition: end for at, end in admin.end_offsets(partitions, read_committed=True).items()}
     follower = Follower(pipe, rows, {each.partition: offset for each, offset in starts.items()})
     readers.follow(topic.name, topic.topic_id, follower)
-    return _Running(lambda: follower.failure, lambda: readers.leave(topic.topic_id, follower), lambda: pipe.dropped)
+    return _Running(
+        lambda: follower.failure,
+        lambda: readers.leave(topic.topic_id, follower),
+        lambda: pipe.dropped,
+        lambda: has_reached(follower, ends),
+    )
 
 
 def _run(compiled: Plan, topics: list[str], log: Log, offset_reset: str) -> _Running:
@@ -117,7 +138,7 @@ def _run(compiled: Plan, topics: list[str], log: Log, offset_reset: str) -> _Run
         described = admin.describe_topics(topics).values()
         ends = admin.end_offsets([TopicPartition(d.name, number) for d in described for number in range(d.partitions)])
         _start_at(log, compiled.application, ends)
-    engine = Engine(compiled, log, options)
+    engine, first = Engine(compiled, log, options), FirstRead(log.admin(), compiled)
 
     def stop() -> None:
         is_there = is_reachable(log)
@@ -136,7 +157,7 @@ def _run(compiled: Plan, topics: list[str], log: Log, offset_reset: str) -> _Run
     except BaseException:
         folder.cleanup()
         raise
-    return _Running(check, stop, lambda: engine.status().dropped)
+    return _Running(check, stop, lambda: engine.status().dropped, lambda: not first.left())
 
 
 def _start_at(log: Log, application: str, offsets: Mapping[TopicPartition, int]) -> None:

@@ -74,7 +74,7 @@ class SharedReaders:
         with self._lock:
             known = self._topics.setdefault(topic_id, _Topic(topic, topic_id))
         with known.lock:
-            if known.shared is not None and _has_reached(follower, known.shared.place):
+            if known.shared is not None and has_reached(follower, known.shared.place):
                 known.shared.followers.append(follower)
             else:
                 self._start(known, follower)
@@ -160,7 +160,7 @@ class _Reader:
                     self._start(topic, each)
             if topic.shared is None and self._is_at_end(consumer):
                 topic.shared = self
-            if topic.shared not in (None, self) and all(_has_reached(each, topic.shared.place) for each in self.followers):
+            if topic.shared not in (None, self) and all(has_reached(each, topic.shared.place) for each in self.followers):
                 topic.shared.followers += self.followers
                 self.followers = []
             if not self.followers:
@@ -221,6 +221,6 @@ class _Reader:
             topic.readers.remove(self)
 
 
-def _has_reached(follower: Follower, place: Mapping[int, int]) -> bool:
+def has_reached(follower: Follower, place: Mapping[int, int]) -> bool:
     """Tell whether a follower misses nothing if it is given what comes behind a place."""
     return all(follower.place.get(partition, 0) >= offset for partition, offset in place.items())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 from .events import Bid, Events
@@ -74,6 +75,23 @@ def q5(events: Events) -> Table:
     return {(start,): {"most": max(count for _, count in items)} for start, items in windows.items()}
 
 
+def q6(events: Events) -> Table:
+    """The mean of the last ten auctions that closed, by seller."""
+    sales = by(
+        (
+            (auction.seller, auction.expires, row["price"])
+            for (number,), row in q9(events).items()
+            for auction in [events.auctions[number]]
+        ),
+        lambda sale: sale[0],
+    )
+    found: Table = {}
+    for seller, rows in sales.items():
+        last = sorted(((closed, price) for _, closed, price in rows), reverse=True)[:10]
+        found[seller,] = {"price": sum(price for _, price in last) / len(last)}
+    return found
+
+
 def q7(events: Events) -> Table:
     windows = by(events.bids, lambda bid: bid.at - bid.at % 10_000)
     return {("all", start, start + 10_000): {"price": max(b.price for b in rows)} for start, rows in windows.items()}
@@ -88,6 +106,14 @@ def q8(events: Events) -> Rows:
     ]
 
 
+def q10(events: Events) -> Rows:
+    rows = [(b, datetime.fromtimestamp(b.at / 1000, UTC)) for b in events.bids]
+    return [
+        {"auction": b.auction, "bidder": b.bidder, "price": b.price, "day": f"{at:%Y-%m-%d}", "minute": f"{at:%H:%M}"}
+        for b, at in rows
+    ]
+
+
 def q11(events: Events) -> Table:
     found: Table = {}
     for bidder, rows in by(events.bids, lambda bid: bid.bidder).items():
@@ -99,6 +125,11 @@ def q11(events: Events) -> Table:
                 start, count = at, 0
             last, count = at, count + 1
     return found
+
+
+def q12(events: Events) -> Table:
+    windows = by(events.bids, lambda bid: (bid.bidder, bid.at - bid.at % 10_000))
+    return {(bidder, start, start + 10_000): {"n": len(rows)} for (bidder, start), rows in windows.items()}
 
 
 def q13(events: Events) -> Rows:

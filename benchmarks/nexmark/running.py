@@ -70,6 +70,16 @@ def expected(name: str, events: Events) -> Any:
     return getattr(batch, name)(events)
 
 
+def is_equal(found: Any, wanted: Any) -> bool:
+    """Tell whether two results are one; rows of a stream may come in any order."""
+    return bool(found == wanted if isinstance(wanted, dict) else sorted(map(_text, found)) == sorted(map(_text, wanted)))
+
+
+def _text(row: Any) -> str:
+    fields = row if isinstance(row, dict) else {name: getattr(row, name) for name in row.__struct_fields__}
+    return repr(sorted(fields.items()))
+
+
 def chunks(events: Events) -> list[tuple[str, Chunk]]:
     """Return the inputs as records of topics."""
     encode = msgspec.json.encode

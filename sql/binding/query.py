@@ -86,7 +86,9 @@ def bind_query(query: ast.Query, context: Context, target: Target) -> BoundQuery
         StatementError: with the position of what is to blame.
     """
     try:
-        return _bound_query(query, context, target)
+        bound = _bound_query(query, context, target)
+        _check_snapshot(query, bound, target)
+        return bound
     except StatementError as e:
         if e.span == ast.NOWHERE:
             e.span = query.span
@@ -138,6 +140,19 @@ def _check_once_only(query: ast.Query) -> None:
         if ref.as_of is not None:
             reason = "AS OF is for queries that end: a query that follows its topics reads them from their start"
             raise StatementError(reason, ref.as_of.span)
+
+
+def _check_snapshot(query: ast.Query, bound: BoundQuery, target: Target) -> None:
+    """Refuse EMIT SNAPSHOT, CHANGES where there are no rows that change, or nobody looks."""
+    if query.emit != ast.SNAPSHOT:
+        return
+    reason = None
+    if target.is_persistent:
+        reason = "is for who looks at a table; a query that runs for good has EMIT CHANGES"
+    elif bound.kind is not p.ResultKind.TABLE:
+        reason = "needs rows that change, and this query gives a STREAM: EMIT CHANGES gives all that was there and what comes"
+    if reason is not None:
+        raise StatementError(f"EMIT {ast.SNAPSHOT} {reason}", query.clause_span("EMIT"))
 
 
 def _distinct(query: ast.Query, relation: Relation, context: Context, target: Target) -> ast.Query:
