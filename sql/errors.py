@@ -94,6 +94,15 @@ class NotSupported(StatementError):
         super().__init__(f"{what} is not supported yet", span)
 
 
+def for_tests_only(what: str, span: Span) -> StatementError:
+    """Return the error for an assertion that only tools know which run test scripts, here as in ksqlDB."""
+    return StatementError(
+        f"{what} is for tools that run test scripts, as in ksqlDB; SELECT and DESCRIBE tell what is there, and ASSERT TOPIC or "
+        "SCHEMA waits for it",
+        span,
+    )
+
+
 class QueryFailed(LogflumeError):
     """A running query stopped; the message names query and cause."""
 

@@ -103,6 +103,26 @@ def test_run_says_when_a_file_runs_nothing(tmp_path: Path) -> None:
     assert "expected an lf.App and, at the end of the file, app.run()" in run("run", str(path), code=1).stderr
 
 
+def test_a_connector_says_once_why_it_failed_and_what_to_do(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    (tmp_path / "rows.toml").write_text(f'name = "rows"\nconnector = "file-source"\ntopic = "rows"\nfile = "{rows}"\n')
+    connect = ("connect", "run", str(tmp_path / "rows.toml"), "--once", "--data", str(tmp_path / "data"))
+    rows.write_text("a,b\n1,x\n")
+    assert "rows: COMPLETED, 1 record," in run(*connect).stderr
+    assert "nothing new since it ran last: `logflume connect reset rows` lets it begin anew" in run(*connect).stderr
+    rows.write_text("a,b\n1,x\nbad\n")
+    said = run(*connect, code=1).stderr
+    assert "connector rows, task 0 failed: " in said
+    assert said.count("expected 2 fields, found 1; correct the row") == 1
+    assert "Traceback" not in said
+
+
+def test_a_host_that_cannot_be_is_told_in_words(tmp_path: Path) -> None:
+    said = run("serve", "--listen", "a..b:9092", "--data", str(tmp_path / "data"), code=1).stderr
+    assert said.startswith("logflume serve: cannot listen on a..b:9092: ")
+    assert said.count("\n") == 1
+
+
 def test_an_argument_of_a_sink_that_nobody_knows_is_refused_where_it_stands() -> None:
     stream = lf.App("first").stream("a")
     with pytest.raises(UnknownName, match="unknown argument of to\\(\\) 'parttions'; did you mean 'partitions'"):
