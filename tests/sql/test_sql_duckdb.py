@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -121,8 +121,8 @@ def conditions(source: Source) -> st.SearchStrategy[str]:
 
 
 @st.composite
-def queries(draw: st.DrawFn) -> Query:
-    source = draw(st.sampled_from(SOURCES))
+def queries(draw: st.DrawFn, sources: Sequence[Source] = SOURCES) -> Query:
+    source = draw(st.sampled_from(sources))
     where = draw(st.none() | conditions(source))
     if draw(st.booleans()):
         return grouped(draw, source, where)
