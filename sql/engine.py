@@ -37,7 +37,7 @@ from .connectors import (
 )
 from .defining import control, create_source, define, define_connector, drop, own_connectors
 from .definitions import check_is_free
-from .errors import StatementError, UnknownSource
+from .errors import NoColumns, StatementError, UnknownSource
 from .executor import KnownSource
 from .first_read import wait_until_read
 from .following import Following
@@ -65,7 +65,7 @@ from .script_files import all_statements
 from .scripts import StatementText, split_script
 from .session import Session, session_statement
 from .shared_readers import SharedReaders
-from .topic_columns import create_stream_hint
+from .topic_columns import columns_hint
 from .tree import source_names
 from .workers import Workers
 
@@ -246,8 +246,8 @@ class SqlEngine:
                 return results
             return [self._first_read(each, user.on_read, user.reads_until_s) for each in results]
         except StatementError as e:
-            if isinstance(e, UnknownSource) and user.rights.is_admin:
-                e.reason += create_stream_hint(self.log, e.name)
+            if isinstance(e, UnknownSource | NoColumns) and user.rights.is_admin:
+                e.reason += columns_hint(self.log, e)
             e.locate(source.text, first_line=source.line, first_column=source.column)
             raise
 

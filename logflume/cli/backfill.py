@@ -17,7 +17,7 @@ import typer
 from logflume.cli.backfill_estimate import fields_of, print_estimate
 from logflume.cli.common import Bootstrap, Data, Json, make_app, print_rows, where
 from logflume.cli.on_spark import Conf, Master, PropertiesFile
-from logflume.log import InvalidInput, ProgressLine, connect_as_owner
+from logflume.log import InvalidInput, ProgressLine
 
 if TYPE_CHECKING:
     from logflume.streams.seams import Plan
@@ -76,6 +76,7 @@ def backfill(
     """
     if (file is None) == (execute is None):
         raise InvalidInput("give either a Python file or -e SQL")
+    from logflume.log import connect_as_owner
     from logflume.streams.spark import SparkSettings, parse_conf
 
     settings = SparkSettings(master, parse_conf(conf or []), properties_file)
