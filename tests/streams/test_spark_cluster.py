@@ -134,12 +134,16 @@ def while_counting(flight):
 
 def command_of(cluster: Cluster, application: Path, address: str, python: str) -> list[str]:
     """Return the arguments of a backfill on the cluster."""
+    return ["backfill", str(application), *options_of(cluster, application, python), "--json", "--bootstrap", address]
+
+
+def options_of(cluster: Cluster, application: Path, python: str) -> list[str]:
+    """Return the options that name the cluster."""
     settings = application.with_name("spark.properties")
     lines = [f"spark.pyspark.python {python}", "spark.driver.host 127.0.0.1", "spark.executor.memory 512m"]
     lines += [f"spark.{where}.extraJavaOptions {QUICK_JAVA}" for where in ("driver", "executor")]
     settings.write_text("\n".join(lines))
-    options = ["--master", cluster.url, "--properties-file", str(settings), "--conf", "spark.cores.max=2"]
-    return ["backfill", str(application), *options, "--json", "--bootstrap", address]
+    return ["--master", cluster.url, "--properties-file", str(settings), "--conf", "spark.cores.max=2"]
 
 
 def backfilled(cluster: Cluster, application: Path, address: str, *more: str, python: str, code: int = 0) -> tuple[str, str]:
@@ -147,8 +151,8 @@ def backfilled(cluster: Cluster, application: Path, address: str, *more: str, py
     return done.stdout, done.stderr
 
 
-def backfilled_beside(server: ServerProcess, command: list[str], said: Path) -> tuple[int, str]:
-    """Run a backfill, and the broker again whenever it was killed; return the exit code, and what was said (kept in a file)."""
+def done_beside(server: ServerProcess, command: list[str], said: Path) -> tuple[int, str]:
+    """Run a command, and the broker again whenever it was killed; return the exit code, and what was said (kept in a file)."""
     with said.open("w") as file:
         process = subprocess.Popen([*LOGFLUME, *command], stdout=file, stderr=subprocess.STDOUT)
     try:
@@ -193,31 +197,66 @@ def test_executors_the_broker_and_the_driver_are_killed_and_nothing_is_lost_or_d
     cluster: Cluster, server: ServerProcess, tmp_path: Path
 ) -> None:
     load(server.address)
-    assert server.process is not None
-    (tmp_path / "pid-of-broker").write_text(str(server.process.pid))
-    (tmp_path / "kills.py").write_text(KILLS.format(folder=str(tmp_path)))
-    (tmp_path / "killed.py").write_text(KILLED_APPLICATION)
-    command = command_of(cluster, tmp_path / "killed.py", server.address, cluster.python)
+    application = killed_application(server, tmp_path)
+    command = command_of(cluster, application, server.address, cluster.python)
     command += ["--checkpoint", str(tmp_path / "kept")]
-    code, said = backfilled_beside(server, command, tmp_path / "said")
-    assert code == -signal.SIGKILL, said
-    killed = sorted(path.name.removeprefix("killed-") for path in tmp_path.glob("killed-*"))
-    assert killed == ["broker", "driver", "executor-1", "executor-2"]
-    assert len({(tmp_path / f"killed-{which}").read_text() for which in killed}) == len(killed)
-    with connect(server.address) as log:
-        assert table(log, topic="counted") == {}
+    killed_with_all(server, command, tmp_path)
     send(server.address, "flights", [flight(n) for n in range(60, 64)])  # after the cut
-    code, said = backfilled_beside(server, command, tmp_path / "said")
+    code, said = done_beside(server, command, tmp_path / "said")
     assert code == 0, said
-    expected: dict[str, list[float]] = {}
-    for carrier, value in map(flight, range(60)):
-        expected.setdefault(carrier, []).append(float(str(value["dep_delay"])))
     report = json.loads(said.splitlines()[-1])
     assert [stage["way"].endswith(", kept") for stage in report["stages"]] == [True, False]
+    assert counted(server) == counts_of(60)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@NEEDS_JAVA
+def test_a_continuous_run_loses_and_doubles_nothing_when_executors_the_broker_and_the_driver_are_killed(
+    cluster: Cluster, server: ServerProcess, tmp_path: Path
+) -> None:
+    load(server.address)
+    application = killed_application(server, tmp_path)
+    command = ["run", str(application), "--engine", "spark", *options_of(cluster, application, cluster.python)]
+    command += ["--until-end", "--json", "--state-dir", str(tmp_path / "state"), "--bootstrap", server.address]
+    killed_with_all(server, command, tmp_path)
+    send(server.address, "flights", [flight(n) for n in range(60, 64)])
+    code, said = done_beside(server, command, tmp_path / "said")
+    assert code == 0, said
+    assert json.loads(said.splitlines()[-1])["behind"] == 0
+    assert counted(server) == counts_of(64)
+
+
+def killed_application(server: ServerProcess, folder: Path) -> Path:
+    """Write an application that kills what it runs on."""
+    assert server.process is not None
+    (folder / "pid-of-broker").write_text(str(server.process.pid))
+    (folder / "kills.py").write_text(KILLS.format(folder=str(folder)))
+    (folder / "killed.py").write_text(KILLED_APPLICATION)
+    return folder / "killed.py"
+
+
+def killed_with_all(server: ServerProcess, command: list[str], folder: Path) -> None:
+    """Run it until its driver is killed, the last one of all; no result is visible then."""
+    code, said = done_beside(server, command, folder / "said")
+    assert code == -signal.SIGKILL, said
+    killed = sorted(path.name.removeprefix("killed-") for path in folder.glob("killed-*"))
+    assert killed == ["broker", "driver", "executor-1", "executor-2"]
+    assert len({(folder / f"killed-{which}").read_text() for which in killed}) == len(killed)
+    assert counted(server) == {}
+
+
+def counted(server: ServerProcess) -> object:
     with connect(server.address) as log:
-        assert table(log, topic="counted") == {
-            key.encode(): {"flights": len(delays), "delay": sum(delays)} for key, delays in expected.items()
-        }
+        return table(log, topic="counted")
+
+
+def counts_of(flights: int) -> object:
+    """Return what there is to be counted."""
+    expected: dict[str, list[float]] = {}
+    for carrier, value in map(flight, range(flights)):
+        expected.setdefault(carrier, []).append(float(str(value["dep_delay"])))
+    return {key.encode(): {"flights": len(delays), "delay": sum(delays)} for key, delays in expected.items()}
 
 
 @pytest.mark.spark
