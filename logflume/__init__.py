@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         reduce,
         seconds,
         session,
+        session_store,
         sliding,
         sum,
         table,
@@ -50,9 +51,11 @@ if TYPE_CHECKING:
         unlimited,
         until_time_limit,
         until_window_closes,
+        versioned_store,
         when,
         window_end,
         window_start,
+        window_store,
     )
     from logflume.streams.dsl import functions
     from logflume.streams.runtime import EngineOptions
@@ -95,6 +98,7 @@ __all__ = [
     "reduce",
     "seconds",
     "session",
+    "session_store",
     "sliding",
     "sum",
     "table",
@@ -103,9 +107,11 @@ __all__ = [
     "unlimited",
     "until_time_limit",
     "until_window_closes",
+    "versioned_store",
     "when",
     "window_end",
     "window_start",
+    "window_store",
 ]
 
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         reduce,
         seconds,
         session,
+        session_store,
         sliding,
         sum,
         top_n,
@@ -43,9 +44,11 @@ if TYPE_CHECKING:
         unlimited,
         until_time_limit,
         until_window_closes,
+        versioned_store,
         when,
         window_end,
         window_start,
+        window_store,
     )
     from .dsl.fields import table  # beside `dsl`'s names is a module of this one
     from .graph import Topology
@@ -86,6 +89,7 @@ __all__ = [
     "reduce",
     "seconds",
     "session",
+    "session_store",
     "sliding",
     "sum",
     "table",
@@ -94,9 +98,11 @@ __all__ = [
     "unlimited",
     "until_time_limit",
     "until_window_closes",
+    "versioned_store",
     "when",
     "window_end",
     "window_start",
+    "window_store",
 ]
 
 

@@ -381,7 +381,7 @@ class Suppress(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class KeyValueStore:
+class ProcessorStore:
     """A store of a processor: values of any kind by key; `classes`: what objects among them may be of."""
 
     name: str
@@ -389,13 +389,49 @@ class KeyValueStore:
     classes: tuple[Any, ...] = ()
 
 
+class KeyValueStore(ProcessorStore):
+    """One value by key."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowStore(ProcessorStore):
+    """Values by key and a window's start, for as long."""
+
+    retention_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStore(ProcessorStore):
+    """Values by key and session, for as long behind its end."""
+
+    retention_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class VersionedStore(ProcessorStore):
+    """Values by key as of any time, back to so long ago."""
+
+    history_ms: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process(Node):
-    """A processor of the user: `make()` gives one per task. `is_keyed`: it keeps the keys (a processor of values)."""
+    """A processor of the user: `make()` gives one per task. `is_keyed`: it keeps the keys (a processor of values).
+
+    `children`: to whom it may forward by name, each a `Child` behind it.
+    """
 
     make: Callable[[], Any]
-    stores: tuple[KeyValueStore, ...] = ()
+    stores: tuple[ProcessorStore, ...] = ()
     is_keyed: bool = False
+    children: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Child(Node):
+    """What a Process forwarded to the child of this name, and what it forwarded to all."""
+
+    child: str
 
 
 class BatchForm(StrEnum):

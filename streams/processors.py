@@ -58,17 +58,21 @@ class Store(Protocol):
         """Return the value of a key, None when there is none."""
         ...
 
-    def put(self, key: Any, value: Any) -> None:
-        """Set the value of a key; None deletes it."""
+    def time_of(self, key: Any) -> int | None:
+        """Return the time that the value of a key was put with, None when there is none."""
+        ...
+
+    def put(self, key: Any, value: Any, *, timestamp_ms: int | None = None) -> None:
+        """Set the value of a key, with a time (else the stream time); None deletes it."""
         ...
 
     def delete(self, key: Any) -> Any:
         """Delete a key and return the value it had."""
         ...
 
-    def items(self, start: Any = None, stop: Any = None) -> Iterator[tuple[Any, Any]]:
-        """Yield keys and values with start <= key < stop, in the order of the encoded keys; the store may be changed
-        meanwhile."""
+    def items(self, start: Any = None, stop: Any = None, *, prefix: str | None = None) -> Iterator[tuple[Any, Any]]:
+        """Yield keys and values with start <= key < stop, or whose text begins so, in the order of the encoded keys; the store
+        may be changed meanwhile."""
         ...
 
 
@@ -83,12 +87,12 @@ class Cancellable(Protocol):
 class Context(Protocol):
     """What a processor has of its task."""
 
-    def forward(self, record: Record) -> None:
-        """Give a record to all that follows."""
+    def forward(self, record: Record, *, child: str | None = None) -> None:
+        """Give a record to all that follows, or to one of the processor's named children."""
         ...
 
-    def store(self, name: str) -> Store:
-        """Return one of the processor's stores."""
+    def store(self, name: str) -> Any:
+        """Return one of the processor's stores: a `Store`, or what its kind has (`lf.window_store` and the like say)."""
         ...
 
     def schedule(self, every_ms: int, call: Callable[[int], None], *, time: Time = Time.STREAM) -> Cancellable:

@@ -14,10 +14,11 @@ from logflume.log.page_door import Asker
 from logflume.log.records import TopicPartition
 
 from .planner import plan, rewrite
-from .rows import StoredRow, StoreRows, key_format_of, stored_nodes
+from .rows import StoredRow, StoreRows, Within, key_format_of, stored_nodes
 from .runtime import Peers, StorePlace
 from .seams import changelog_topic
 from .state import EntryCodec
+from .windows import FOREVER_MS
 
 if TYPE_CHECKING:
     from logflume.log import Log
@@ -74,13 +75,24 @@ class StoreQuery:
         time."""
         return self._rows.get(key, as_of=as_of)
 
-    def windows(self, key: Any) -> list[StoredRow]:
-        """Return the rows of all windows of a key that are kept, oldest first."""
-        return self._rows.windows(key)
+    def windows(self, key: Any, *, from_ms: int = 0, to_ms: int = FOREVER_MS) -> list[StoredRow]:
+        """Return the rows of the windows of a key that are kept, oldest first: all, or those of a time (see `rows`)."""
+        return self._rows.windows(key, from_ms=from_ms, to_ms=to_ms)
 
-    def rows(self) -> list[StoredRow]:
-        """Return all rows, in order of their encoded keys."""
-        return self._rows.rows()
+    def rows(
+        self,
+        start: Any = None,
+        stop: Any = None,
+        *,
+        prefix: str | None = None,
+        from_ms: int = 0,
+        to_ms: int = FOREVER_MS,
+    ) -> list[StoredRow]:
+        """Return all rows, in order of their encoded keys, or some: start <= key < stop, or keys whose text begins with `prefix`.
+
+        Of windows those that start from `from_ms` to `to_ms`, both inclusive; of sessions those that are open at any time of it.
+        """
+        return self._rows.within(Within(start, stop, prefix, from_ms, to_ms))
 
     @property
     def lag_records(self) -> int | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from logflume.log import InvalidInput, UnknownName
-from logflume.log.schemas import Column, FormatSpec, Row, is_object_class, object_codec, serde
+from logflume.log.schemas import Column, FormatSpec, Kind, Row, is_object_class, object_codec, serde
 
 from . import graph as g
 from .dsl.schemas import is_single
@@ -15,7 +15,7 @@ from .functions import results_of
 from .operators.aggregate import seen_entries
 from .operators.versions import version_at
 from .seams import Entry
-from .windows import SESSION_BOUNDS, bounds_of_key, key_of_bounds, key_suffix_bytes
+from .windows import FOREVER_MS, SESSION_BOUNDS, bounds_of_key, key_of_bounds, key_suffix_bytes
 
 WINDOW_START_BYTES = g.WINDOW_START.size
 
@@ -38,6 +38,24 @@ class StoredRow:
     key: Any
     value: Any
     timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Which rows of a store are asked for: start <= key < stop, or keys whose text begins with `prefix`, by encoded keys.
+
+    Of windows those that start from `from_ms` to `to_ms`, both inclusive; of sessions those that are open at any time of it.
+    """
+
+    start: Any = None
+    stop: Any = None
+    prefix: str | None = None
+    from_ms: int = 0
+    to_ms: int = FOREVER_MS
+
+    @property
+    def is_timed(self) -> bool:
+        return self.from_ms != 0 or self.to_ms != FOREVER_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,22 +171,68 @@ class StoreRows:
             return None
         return self._record(encoded, entry, as_of)
 
-    def rows(self) -> list[StoredRow]:
-        """Return all rows, in order of their encoded keys; of a versioned table the latest."""
-        entries = list(self._store.range(b"", None))
+    def rows(
+        self,
+        start: Any = None,
+        stop: Any = None,
+        *,
+        prefix: str | None = None,
+        from_ms: int = 0,
+        to_ms: int = FOREVER_MS,
+    ) -> list[StoredRow]:
+        """Return all rows, in order of their encoded keys, or some: start <= key < stop, or keys whose text begins with `prefix`.
+
+        Of windows those that start from `from_ms` to `to_ms`, both inclusive; of sessions those that are open at any time of it.
+        Of a versioned table these are the latest rows.
+        """
+        return self.within(Within(start, stop, prefix, from_ms, to_ms))
+
+    def within(self, within: Within) -> list[StoredRow]:
+        """Return the rows that are asked for; see `rows`."""
+        suffix_bytes = 0 if self._key.window is None else WINDOW_START_BYTES
+        low, high = self._bounds(within)
+        entries = [
+            (key, entry)
+            for key, entry in self._store.range(low, high)
+            if low <= key[: len(key) - suffix_bytes] and (high is None or key[: len(key) - suffix_bytes] < high)
+        ]
         if isinstance(self._node, g.Aggregate):
             entries = seen_entries(self._node, entries)
-        found = [self._record(key, entry, None) for key, entry in entries]
-        return [record for record in found if record is not None]
+        found = (self._record(key, entry, None) for key, entry in entries)
+        return [row for row in found if row is not None and self._is_in(within, row.key)]
 
-    def windows(self, key: Any) -> list[StoredRow]:
-        """Return the rows of all windows of a key that are kept, oldest first; sessions by their end."""
+    def _bounds(self, within: Within) -> tuple[bytes, bytes | None]:
+        """Return the encoded keys from and to which rows are asked for."""
+        if within.is_timed and self._key.window is None:
+            raise InvalidInput("the store has no windows: from_ms and to_ms are for those that have")
+        if within.prefix is None:
+            start, stop = (None if key is None else self._key.encode_plain(key) for key in (within.start, within.stop))
+            return start or b"", stop
+        if within.start is not None or within.stop is not None:
+            raise InvalidInput("rows are asked for by a prefix, or by start and stop")
+        is_text = self._key.is_single and self._key.columns[0].type.kind in (Kind.STRING, Kind.ANY)
+        prefix = self._key.encode_plain(within.prefix) if is_text and isinstance(within.prefix, str) else None
+        if prefix is None or prefix != within.prefix.encode():  # a key as JSON has quotes
+            raise InvalidInput(f"a prefix is a text, of keys that are kept as texts, found {within.prefix!r:.100}")
+        return prefix, prefix + b"\xff"  # no text goes on with this byte
+
+    def _is_in(self, within: Within, key: Any) -> bool:
+        """Return whether the window of a key, if it has one, is in the time that is asked for."""
+        if not within.is_timed:
+            return True
+        return bool(key.start_ms <= within.to_ms and (key.end_ms if self._is_session else key.start_ms) >= within.from_ms)
+
+    def windows(self, key: Any, *, from_ms: int = 0, to_ms: int = FOREVER_MS) -> list[StoredRow]:
+        """Return the rows of the windows of a key that are kept, oldest first; sessions by their end.
+
+        From `from_ms` to `to_ms`, both inclusive, are the windows that start there; the sessions that are open at any time of it.
+        """
         if self._key.window is None:
             raise InvalidInput("the store has no windows: get(key) gives its row")
-        plain = self._key.encode_plain(key) or b""
+        plain, within = self._key.encode_plain(key) or b"", Within(from_ms=from_ms, to_ms=to_ms)
         entries = self._store.range(plain, plain + b"\xff" * (WINDOW_START_BYTES + 1))
         rows = (self._record(full, entry, None) for full, entry in entries if len(full) == len(plain) + WINDOW_START_BYTES)
-        return [row for row in rows if row is not None]
+        return [row for row in rows if row is not None and self._is_in(within, row.key)]
 
     def key_of(self, key: bytes) -> Any:
         """Return the object of a key as it lies in the store; of a session's only what precedes its end is known."""

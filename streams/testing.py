@@ -20,7 +20,7 @@ from logflume.log.records import I64
 
 from . import graph as g
 from .dsl.app import App
-from .operators.process import ProcessorStore as KeyValueRows
+from .operators.processor_stores import opened
 from .planner import plan, rewrite
 from .rows import StoreRows, WindowedKey, key_format_of, key_side, stored_nodes, value_side
 from .runtime.handlers import OnProblem, StreamsError
@@ -95,15 +95,16 @@ class TestProcessorStore:
 
     __test__ = False
 
-    def __init__(self, store: KeyValueRows) -> None:
+    def __init__(self, store: Any) -> None:
         self._store = store
 
-    def get(self, key: Any) -> Any:
-        """Return the value of a key, None when there is none."""
-        return self._store.get(key)
+    def get(self, key: Any, *place: int, **where: int) -> Any:
+        """Return the value of a key (of its window or session, or as of a time), None when there is none."""
+        return self._store.get(key, *place, **where)
 
     def rows(self) -> list[tuple[Any, Any]]:
-        """Return all keys and values, in order of the encoded keys."""
+        """Return all keys (with the start of the window, or start and end of the session) and values, in order of the
+        encoded keys; of versions the latest."""
         return list(self._store.items())
 
 
@@ -251,7 +252,8 @@ class TopologyTestDriver:
         kept = {store.name: store for n in self._nodes.values() if isinstance(n, g.Process) for store in n.stores}
         if name not in kept:
             raise UnknownName("store of a processor", name, kept)
-        return TestProcessorStore(KeyValueRows(kept[name], self._stores[name]))
+        store = self._stores[name]
+        return TestProcessorStore(opened(kept[name], store, lambda: store.stream_time_ms))
 
     def advance(self, duration_ms: int) -> None:
         """Move the driver's time on."""

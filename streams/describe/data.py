@@ -129,7 +129,7 @@ def _kind(node: g.Node) -> str:
         g.Filter: "filter", g.Project: "select", g.FlatMap: "flat map", g.Rekey: "key", g.Repartition: "repartition",
         g.Aggregate: "aggregate", g.StreamTableJoin: "join", g.ToStream: "to stream", g.ToTable: "to table",
         g.StreamJoin: "join", g.TableJoin: "join", g.Subscribe: "ask", g.Answer: "answer", g.Resolve: "join",
-        g.Regroup: "key", g.TableAggregate: "aggregate", g.Suppress: "suppress", g.Process: "process",
+        g.Regroup: "key", g.TableAggregate: "aggregate", g.Suppress: "suppress", g.Process: "process", g.Child: "child",
         g.Merge: "merge",
         g.MapBatches: "map", g.MapAsync: "map", g.Late: "late", g.Deduplicate: "deduplicate",
         g.Foreach: "call", g.Sink: "sink", g.Route: "sink",
@@ -180,6 +180,8 @@ def _describe(node: g.Node) -> NodeBox:
             return _box(node, until, node.inputs, None, bound)
         case g.Process():
             return _box(node, function_name(node.make), node.inputs, None, tuple(f"store {s.name}" for s in node.stores))
+        case g.Child():
+            return _box(node, f"what {node.inputs[0]} gives {node.child}", node.inputs, None)
         case g.MapBatches():
             return _box(node, f"{function_name(node.function)} over {node.form} batches", node.inputs, None)
         case g.MapAsync():

@@ -5,7 +5,7 @@ from .app import App
 from .cogroups import Cogrouped
 from .fields import apply, col, record_time, table, when, window_end, window_start
 from .grouped_table import GroupedTable
-from .processing import key_value_store
+from .processing import key_value_store, session_store, versioned_store, window_store
 from .stream import Stream
 from .suppress import until_time_limit, until_window_closes
 from .table import GlobalTable, Grouped, Table
@@ -37,6 +37,7 @@ __all__ = [
     "reduce",
     "seconds",
     "session",
+    "session_store",
     "sliding",
     "sum",
     "table",
@@ -45,7 +46,9 @@ __all__ = [
     "unlimited",
     "until_time_limit",
     "until_window_closes",
+    "versioned_store",
     "when",
     "window_end",
     "window_start",
+    "window_store",
 ]

@@ -26,7 +26,7 @@ from .windows import Duration
 
 if TYPE_CHECKING:
     from ..processors import Processor
-    from .processing import KeyValueStore
+    from .processing import ProcessorStore
     from .table import GlobalTable, Grouped, Table
 
 Function = Callable[..., Any]
@@ -415,22 +415,61 @@ class Stream(Generic[K, V], metaclass=Face):
 
         return map_async(self, function, Calls(limit, ordered, retries, pause, timeout, rows_max), name)
 
+    @overload
     def process(
-        self, processor: Callable[[], Processor], *stores: KeyValueStore, key: Any = None, name: str | None = None
-    ) -> Stream:
+        self, processor: Callable[[], Processor], *stores: ProcessorStore, key: Any = None, name: str | None = None
+    ) -> Stream: ...
+
+    @overload
+    def process(
+        self,
+        processor: Callable[[], Processor],
+        *stores: ProcessorStore,
+        children: Sequence[str],
+        key: Any = None,
+        name: str | None = None,
+    ) -> tuple[Stream, ...]: ...
+
+    def process(
+        self,
+        processor: Callable[[], Processor],
+        *stores: ProcessorStore,
+        children: Sequence[str] = (),
+        key: Any = None,
+        name: str | None = None,
+    ) -> Stream | tuple[Stream, ...]:
         """Process each record by a class of your own (`lf.Processor`), with stores, schedules and as many results as it likes.
 
-        `processor()` is called once per task. `key`: the type of the new keys (`str`); without it they are written as JSON.
+        Args:
+            processor: called once per task.
+            children: names to which it may forward a record (`context.forward(record, child="bad")`; without a name to all of
+                them); then there is one stream for each.
+            key: the type of the new keys (`str`); without it they are written as JSON.
+
+        >>> import logflume.streams as lf
+        >>> from logflume.streams.testing import TopologyTestDriver
+        >>> class Sorting(lf.Processor):
+        ...     def process(self, record):
+        ...         self.context.forward(record, child="paid" if record.value["paid"] else "open")
+        >>> app = lf.App("orders")
+        >>> paid, unpaid = app.stream("orders").process(Sorting, key=str, children=["paid", "open"])
+        >>> unpaid.to("reminders")
+        >>> driver = TopologyTestDriver(app)
+        >>> for number, is_paid in (("1", True), ("2", False)):
+        ...     driver.input("orders").send({"paid": is_paid}, key=number)
+        >>> [record.key for record in driver.output("reminders").read()]
+        ['2']
         """
         from .processing import processed
 
-        return processed(self, processor, stores, key, name, is_keyed=False)
+        made, *found = processed(self, processor, stores, key, name, children, is_keyed=False)
+        return tuple(found) if children else made
 
-    def process_values(self, processor: Callable[[], Processor], *stores: KeyValueStore, name: str | None = None) -> Stream:
+    def process_values(self, processor: Callable[[], Processor], *stores: ProcessorStore, name: str | None = None) -> Stream:
         """Process as in `process`, by a class that keeps the keys: nothing has to be repartitioned behind it."""
         from .processing import processed
 
-        return processed(self, processor, stores, None, name, is_keyed=True)
+        return processed(self, processor, stores, None, name, (), is_keyed=True)[0]
 
     def deduplicate(
         self,

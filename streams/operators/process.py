@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from logflume.log import InvalidInput, UnknownName
 from logflume.log.records import I64
-from logflume.log.schemas import ANY, FormatSpec, serde
-from logflume.log.schemas import Column as Field
+from logflume.log.schemas import ANY, Kind
 
 from .. import graph as g
-from ..columns import Batch
+from ..columns import Batch, Column
 from ..columns.batch import ColumnId
 from ..expr import WHOLE, Meta, Side
 from ..processors import Metadata, Processor, Record, Time
-from ..seams import StateStore, StoreSpec
+from ..seams import StoreSpec
+from .child import CHILD_COLUMN
 from .emission import places_of
 from .operator import Bind, Errors, Operator, RawKey, Task, Wiring, Work
-from .rows import put_entry, state_columns
-
-VALUE = (Field("value", ANY),)
+from .processor_stores import ProcessorRows, opened, spec_of
+from .rows import state_columns
 
 
 class ProcessOperator(Operator[g.Process]):
@@ -37,7 +36,7 @@ class ProcessOperator(Operator[g.Process]):
         return found
 
     def stores(self) -> tuple[StoreSpec, ...]:
-        return tuple(StoreSpec(store.name, (store.key,), VALUE) for store in self.node.stores)
+        return tuple(spec_of(store) for store in self.node.stores)
 
     def raw_key(self, inputs: Sequence[RawKey | None]) -> RawKey | None:
         return inputs[0] if self.node.is_keyed else None
@@ -69,24 +68,26 @@ class ProcessWork(Work):
 
     def __init__(self, node: g.Process, task: Task) -> None:
         self._node, self._task = node, task
-        self._stores = {store.name: ProcessorStore(store, task.store(store.name), task) for store in node.stores}
+        self._stores = {store.name: opened(store, task.store(store.name), lambda: self.stream_time_ms) for store in node.stores}
         self._schedules: list[tuple[Time, _Schedule]] = []
         self._batch: Batch | None = None
         self._causes: I64 | None = None
         self._row = 0
-        self._made: list[tuple[int, Record]] = []
+        self._made: list[tuple[int, Record, str | None]] = []
         self._now_ms: int | None = None
         self._processor: Processor | None = None
 
     # -- processors.Context ----------------------------------------------------------------------------------------------
 
-    def forward(self, record: Record) -> None:
-        """Give a record to all that follows."""
+    def forward(self, record: Record, *, child: str | None = None) -> None:
+        """Give a record to all that follows, or to a named child."""
         if not isinstance(record, Record):
             raise InvalidInput(f"forward() takes a lf.Record (record.with_value(...) makes one), found {type(record).__name__}")
-        self._made.append((self._row, record))
+        if child is not None and child not in self._node.children:
+            raise UnknownName("child of this processor", child, self._node.children)
+        self._made.append((self._row, record, child))
 
-    def store(self, name: str) -> ProcessorStore:
+    def store(self, name: str) -> ProcessorRows:
         """Return one of the processor's stores."""
         if name not in self._stores:
             raise UnknownName("store of this processor", name, self._stores)
@@ -179,13 +180,13 @@ class ProcessWork(Work):
         if not made:
             return
         schema = self._node.schema
-        records = [record for _, record in made]
+        records = [record for _, record, _ in made]
         times = np.array([record.timestamp_ms for record in records], np.int64)
         columns = state_columns([None if r.value is None else (r.value,) for r in records], [("value", ANY.kind)])
         nulls = np.fromiter([record.value is None for record in records], np.bool_, len(records))
         after = Batch(schema, times, None, columns, nulls=nulls if nulls.any() else None)
         if causing is not None:
-            rows = np.array([row for row, _ in made], np.int64)
+            rows = np.array([row for row, _, _ in made], np.int64)
             expanded = causing.expand(rows, places_of(rows))
             after.chunk, after.rows, after.order, after.path_bits = (
                 expanded.chunk, expanded.rows, expanded.order, expanded.path_bits,
@@ -195,6 +196,9 @@ class ProcessWork(Work):
                 columns |= {c: x for c, x in expanded.columns.items() if c[0] is Side.KEY}
         if after.keys is None:
             columns |= self._key_columns([record.key for record in records])
+        children = [child for _, _, child in made]
+        if any(children):
+            columns[CHILD_COLUMN] = Column.of_objects(children, Kind.STRING)
         self._task.forward(self._node.name, after)
 
     def _key_columns(self, keys: list[Any]) -> dict[ColumnId, Any]:
@@ -207,52 +211,3 @@ class ProcessWork(Work):
 def _has_headers(batch: Batch) -> bool:
     chunk, rows = batch.chunk, batch.rows
     return chunk is not None and rows is not None and bool(chunk.header_counts[rows].any())
-
-
-class ProcessorStore:
-    """Implements `processors.Store` over a state store."""
-
-    def __init__(self, spec: g.KeyValueStore, store: StateStore, task: Task | None = None) -> None:
-        from ..planner import default_key_format
-
-        self._store, self._task = store, task
-        format: FormatSpec = default_key_format((spec.key,))
-        self._serde = serde(format, (spec.key,))
-
-    def _encoded(self, key: Any) -> bytes:
-        found = self._serde.encode((key,))
-        if found is None:
-            raise InvalidInput("a store has no null keys")
-        return found
-
-    def get(self, key: Any) -> Any:
-        """Return the value of a key, None when there is none."""
-        entry = self._store.get(self._encoded(key))
-        return None if entry is None or entry.state is None else entry.state[0]
-
-    def put(self, key: Any, value: Any) -> None:
-        """Set the value of a key; None deletes it."""
-        encoded = self._encoded(key)
-        self._store.load([encoded])
-        time = -1 if self._task is None else self._task.stream_time_ms
-        put_entry(self._store, encoded, None if value is None else (value,), max(0, time))
-
-    def note_time(self, stream_time_ms: int) -> None:
-        """Keep the task's stream time with the entries: schedules go on by it after a restart."""
-        self._store.stream_time_ms = max(self._store.stream_time_ms, stream_time_ms)
-
-    def delete(self, key: Any) -> Any:
-        """Delete a key and return the value it had."""
-        found = self.get(key)
-        if found is not None:
-            self.put(key, None)
-        return found
-
-    def items(self, start: Any = None, stop: Any = None) -> Iterator[tuple[Any, Any]]:
-        """Yield keys and values with start <= key < stop, in the order of the encoded keys."""
-        low = b"" if start is None else self._encoded(start)
-        high = None if stop is None else self._encoded(stop)
-        for key, entry in list(self._store.range(low, high)):
-            row = self._serde.decode(key)
-            assert entry.state is not None
-            yield (None if row is None else row[0]), entry.state[0]

@@ -81,14 +81,14 @@ def keep_versions(store: StateStore, batch: Batch, history_ms: int, *, wants_old
         before.append(None if current is None else current[1])
         versions = [] if state is None else list(state[0])
         latest.append(not versions or time >= versions[-1][0])
-        put_entry(store, key, (_with(versions, time, value, oldest),), versions[-1][0] if versions else time)
+        put_entry(store, key, (with_version(versions, time, value, oldest),), versions[-1][0] if versions else time)
     rows = batch if not late else batch.take(np.array(kept, np.int64))
     rows.columns[LATEST_COLUMN] = Column.of_objects(list(latest), Kind.BOOLEAN)
     rows.old = old_rows(before, fields) if wants_old else None
     return rows, late
 
 
-def _with(versions: list[Any], time: int, value: State | None, oldest: int) -> list[Any]:
+def with_version(versions: list[Any], time: int, value: State | None, oldest: int) -> list[Any]:
     """Add or replace a version, and leave out those that a later one covers for every time since `oldest`."""
     place = bisect_left(versions, time, key=_time)
     version = [time, None if value is None else list(value)]
