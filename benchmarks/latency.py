@@ -4,23 +4,28 @@ Run: python -m benchmarks.latency [--records-per-s=N] [--seconds=N] [--json]
 
 Broker, application and this process are three processes. A record carries the time at which it was handed to the producer; what
 is measured is until a read_committed consumer has its result. The producer's own acknowledgement stands beside it: what one write
-to the log costs on this machine.
+to the log costs on this machine; and how many cores each process took meanwhile, and how many nobody took: on a machine without
+any left over, what is measured is who waits for a core.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+import psutil
 
 from benchmarks._report import Figure, main
 from benchmarks.broker import running_broker
+from benchmarks.many_keys import cpu_seconds
 from benchmarks.streams import option
 from logflume.log import connect
 from logflume.log.interfaces import Log
@@ -36,6 +41,23 @@ class Ping(msgspec.Struct):
     sent_us: int
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """CPU seconds of processes, and of nobody, until a time of the clock."""
+
+    at_s: float
+    cpu_s: dict[str, float]
+
+    @classmethod
+    def now(cls, pids: Mapping[str, int]) -> Usage:
+        seconds = {name: cpu_seconds(pid) for name, pid in pids.items()} | {"left over": psutil.cpu_times().idle}
+        return cls(time.perf_counter(), seconds)
+
+    def since(self, before: Usage) -> dict[str, float]:
+        """Return how many cores each had on average."""
+        return {name: (cpu_s - before.cpu_s[name]) / (self.at_s - before.at_s) for name, cpu_s in self.cpu_s.items()}
+
+
 def app(address: str) -> App:
     made = App("latency", log=address)
     made.stream("pings", Ping, key=str).filter(col.id >= 0).to("pongs")
@@ -45,7 +67,7 @@ def app(address: str) -> App:
 def measure(commit_interval_ms: int | None, budget_ms: float | None) -> Iterator[Figure]:
     """Measure one setting (None: the default)."""
     rate, seconds = option("records-per-s", 10_000), option("seconds", 12)
-    with tempfile.TemporaryDirectory() as scratch, running_broker(f"{scratch}/data") as (host, port, _, _):
+    with tempfile.TemporaryDirectory() as scratch, running_broker(f"{scratch}/data") as (host, port, broker, _):
         address = f"{host}:{port}"
         with connect(address) as log:
             for topic in ("pings", "pongs"):
@@ -55,16 +77,24 @@ def measure(commit_interval_ms: int | None, budget_ms: float | None) -> Iterator
             acknowledged: list[float] = []
             feeding = threading.Thread(target=feed, args=(log, rate, seconds + _WARM_S, acknowledged))
             feeding.start()
-            delays = sorted(observe(log, rate, seconds))
+            pids = {"broker": broker.pid, "application": child.pid, "producer and reader": os.getpid()}
+            before, delays = None, []
+            for delay in observe(log, rate, seconds):
+                before = before or Usage.now(pids)
+                delays.append(delay)
+            usage = Usage.now(pids)
+            delays.sort()
             feeding.join()
             child.kill()
             child.wait()
     label = f"commit interval {commit_interval_ms or 'default'}, {rate:,} records/s"
-    if not delays or not acknowledged:
+    if before is None or not acknowledged:
         raise SystemExit(
             f"{label}: no result of what was sent after {_WARM_S:.0f} s of warming up came within {_WARM_S + seconds * 3:.0f} s; "
             "the machine is too busy for this rate: give --records-per-s= less, or --seconds= more"
         )
+    for name, cores in usage.since(before).items():
+        yield Figure(f"{label}: {name}", cores, "cores")
     acknowledged.sort()
     yield Figure(f"{label}: acknowledged, p50", acknowledged[len(acknowledged) // 2] * 1e3, "ms")
     yield Figure(f"{label}: acknowledged, p99", acknowledged[len(acknowledged) * 99 // 100] * 1e3, "ms")

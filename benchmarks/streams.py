@@ -1,8 +1,8 @@
-"""Topologies T1 to T5 over JSON and T1 over Avro, with the kernels and without them, and the restart after SIGKILL with 1 GB of
-state.
+"""Topologies T1 to T5 over JSON and T1 over Avro, with the kernels and without them; T2 exactly-once beside at-least-once, and by
+one and two workers; the restart after SIGKILL with 1 GB of state.
 
-Run: python -m benchmarks.streams [stateless|avro|count|regrouped|windows|join|pairs|restart] [--records=N] [--state-mb=N]
-[--json]
+Run: python -m benchmarks.streams [stateless|avro|count|regrouped|windows|join|pairs|guarantees|workers|restart] [--records=N]
+[--state-mb=N] [--json]
 
 A broker in a process of its own; the application in another, from its first task to the last record committed, outputs and
 changelogs included (exactly-once, acks after fsync); loading code and kernels is start-up and left out. The figure is records per
@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import math
 import os
 import random
 import signal
@@ -41,11 +42,11 @@ from logflume.log.records import Chunk
 from logflume.log.schemas import FormatSpec, registry_at
 from logflume.streams import App, col, count, seconds, sum, tumbling
 from logflume.streams.kernels import kernel_loader
-from logflume.streams.runtime import Engine, EngineOptions, EngineState
+from logflume.streams.runtime import Engine, EngineOptions, EngineState, Guarantee
 
-WITH_KERNELS, WITHOUT = "with-kernels", "without-kernels"
+WITH_KERNELS, WITHOUT, AT_LEAST_ONCE = "with-kernels", "without-kernels", "at-least-once"
 PARTITIONS = 4
-AVRO_TURNS = 3
+TURNS = 3
 BLOCK = 50_000
 PEERS_CPU_S = {"stateless": 8.9, "count": 10.1, "windows": 21.1, "join": 11.0, "pairs": 20.1}
 """Kafka Streams 4.3.1, exactly-once v2, CPU seconds per million records on such a machine."""
@@ -238,15 +239,33 @@ def run(name: str, records: int, ways: Sequence[str]) -> dict[str, dict[str, Any
 
 
 def child(name: str, way: str, address: str, state_dir: str) -> None:
-    """Run an application with or without the kernels until everything is read and committed; print what it cost."""
+    """Run an application one way until everything is read and committed; print what it cost."""
+    load_for(way)
+    print(json.dumps(cost_of(APPS[name](f"{name}-{way}", address), way, address, state_dir)))
+
+
+def worker(name: str, address: str, state_dir: str) -> None:
+    """Be one of several workers: say when all is loaded, begin when told to, print what it cost."""
+    load_for(WITH_KERNELS)
+    print("loaded", flush=True)
+    sys.stdin.readline()
+    print(json.dumps(cost_of(count_per_user(name, address), WITH_KERNELS, address, state_dir)))
+
+
+def load_for(way: str) -> None:
+    """Load the kernels, or keep them out."""
     load_kernels()
-    if way == WITH_KERNELS:
-        kernel_loader().load("meetings", "chains", "sessions", "sliding", "message_rows")
-    else:
+    if way == WITHOUT:
         kernel_loader().stay_out()
-    app = APPS[name](f"{name}-{way}", address)
+    else:
+        kernel_loader().load("meetings", "chains", "sessions", "sliding", "message_rows")
+
+
+def cost_of(app: App, way: str, address: str, state_dir: str) -> dict[str, Any]:
+    """Run an application until everything is read and committed; return what that cost from its first task on."""
+    guarantee = Guarantee.AT_LEAST_ONCE if way == AT_LEAST_ONCE else Guarantee.EXACTLY_ONCE
     with connect(address) as log, ShortCollections().over_batches():  # as `App.run` does
-        engine = Engine(app.plan(), log, EngineOptions(state_dir=Path(state_dir)))
+        engine = Engine(app.plan(), log, EngineOptions(state_dir=Path(state_dir), guarantee=guarantee))
         engine.start()
         while engine.status().state is not EngineState.RUNNING:
             time.sleep(0.005)
@@ -256,7 +275,7 @@ def child(name: str, way: str, address: str, state_dir: str) -> None:
         engine.stop()
         status = engine.status()
         cost = {"cpu_s": time.process_time() - cpu_s, "wall_s": time.perf_counter() - wall_s, "records": status.records_in}
-        print(json.dumps(cost | {"out": status.records_out, "commit_ms": status.commit.latency_p50_ms}))
+        return cost | {"out": status.records_out, "commit_ms": status.commit.latency_p50_ms}
 
 
 def topology(name: str, label: str, budgets: Mapping[str, float]) -> Iterator[Figure]:
@@ -284,7 +303,7 @@ def measure_stateless() -> Iterator[Figure]:
 def measure_avro() -> Iterator[Figure]:
     """T1 over Avro beside T1 over JSON, in turns: it is to be no dearer. One run may be a third dearer than the next."""
     records, ways = option("records", 2_000_000), (WITH_KERNELS,)
-    turns = [{name: run(name, records, ways)[WITH_KERNELS]["cpu_s"] for name in ("avro", "stateless")} for _ in range(AVRO_TURNS)]
+    turns = [{name: run(name, records, ways)[WITH_KERNELS]["cpu_s"] for name in ("avro", "stateless")} for _ in range(TURNS)]
     avro, plain = (statistics.median(turn[name] for turn in turns) for name in ("avro", "stateless"))
     yield Figure("T1 over Avro (with kernels): records per CPU second", records / avro, "records/s", 2_500_000)
     yield Figure("T1 over Avro: times the CPU of JSON", avro / plain, "times", 1.0, is_upper=True)
@@ -308,6 +327,55 @@ def measure_join() -> Iterator[Figure]:
 
 def measure_pairs() -> Iterator[Figure]:
     return topology("pairs", "T5 stream-stream join", {WITH_KERNELS: 1_000_000})
+
+
+def measure_guarantees() -> Iterator[Figure]:
+    """T2 exactly-once beside at-least-once, in turns."""
+    records = option("records", 2_000_000)
+    turns = [run("count", records, (AT_LEAST_ONCE, WITH_KERNELS)) for _ in range(TURNS)]
+    for what, keys in {"application": ("cpu_s",), "application and broker": ("cpu_s", "broker_cpu_s")}.items():
+        plain, exact = (
+            statistics.median(math.fsum(turn[way][key] for key in keys) for turn in turns)
+            for way in (AT_LEAST_ONCE, WITH_KERNELS)
+        )
+        label = f"T2 exactly-once: times the CPU of at-least-once, {what}"
+        yield Figure(label, exact / plain, "times", 1.2 if keys == ("cpu_s",) else None, is_upper=True)
+
+
+def measure_workers() -> Iterator[Figure]:
+    """T2 by one worker, then by two that begin together, over one input: what both do at a time, by the clock."""
+    records = option("records", 4_000_000)
+    with tempfile.TemporaryDirectory() as scratch, running_broker(f"{scratch}/data") as (host, port, process, _):
+        address, rates = f"{host}:{port}", {}
+        with connect(address) as log:
+            fill(log, "events", records, 10_000)
+        for workers in (1, 2):
+            before = process.cpu_times()
+            costs = [json.loads(line) for line in run_workers(workers, address, f"{scratch}/state-{workers}")]
+            after = process.cpu_times()
+            rates[workers] = records / max(cost["wall_s"] for cost in costs)
+            label = f"T2 by {workers} worker{'s' * (workers > 1)}"
+            yield Figure(f"{label}: wall", rates[workers], "records/s")
+            yield Figure(f"{label}: CPU of the workers", math.fsum(cost["cpu_s"] for cost in costs), "s")
+            yield Figure(f"{label}: CPU of the broker", after.user + after.system - before.user - before.system, "s")
+    yield Figure("T2 by 2 workers: times the records of one", rates[2] / rates[1], "times", 1.8)
+
+
+def run_workers(workers: int, address: str, state_dir: str) -> list[str]:
+    """Start workers of one application, let them begin once all have loaded their code; return what each printed at its end."""
+    command = [sys.executable, "-m", "benchmarks.streams", "--worker", f"count-{workers}", address]
+    started = [
+        subprocess.Popen([*command, f"{state_dir}/{number}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for number in range(workers)
+    ]
+    for each in started:
+        assert each.stdout is not None
+        assert each.stdout.readline() == "loaded\n"
+    for each in started:
+        assert each.stdin is not None
+        each.stdin.write("begin\n")
+        each.stdin.flush()
+    return [each.communicate()[0] for each in started]
 
 
 def measure_restart() -> Iterator[Figure]:
@@ -383,6 +451,8 @@ def sum_of_sizes(path: Path) -> int:
 if __name__ == "__main__":
     if "--child" in sys.argv:
         child(*sys.argv[sys.argv.index("--child") + 1 :])
+    elif "--worker" in sys.argv:
+        worker(*sys.argv[sys.argv.index("--worker") + 1 :])
     elif "--serve" in sys.argv:
         serve(*sys.argv[sys.argv.index("--serve") + 2 :])
     else:
@@ -394,5 +464,7 @@ if __name__ == "__main__":
             measure_windows,
             measure_join,
             measure_pairs,
+            measure_guarantees,
+            measure_workers,
             measure_restart,
         )

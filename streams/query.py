@@ -17,6 +17,7 @@ from .planner import plan, rewrite
 from .rows import StoredRow, StoreRows, Within, key_format_of, stored_nodes
 from .runtime import Peers, StorePlace
 from .seams import changelog_topic
+from .showing import ROWS_MAX, html_table, show_live
 from .state import EntryCodec
 from .windows import FOREVER_MS
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from logflume.log import Log
 
     from . import graph as g
+
+_EVERY_MAX_S = 3600
 
 
 class StoreQuery:
@@ -66,7 +69,7 @@ class StoreQuery:
         place = StorePlace(planned.application, store, topics, count, self._codec, acceptable_lag)
         self._peers = Peers(place, admin, timeout_s=timeout_s, monotonic_s=monotonic_s, sleep=sleep, asker=Asker(log.security))
         self._rows = StoreRows(kept[store], self._peers, key_format_of(nodes, kept[store]))
-        self._log, self._closes_log = log, closes_log
+        self._log, self._closes_log, self._sleep = log, closes_log, sleep
         self._changelog = None if store in sub.table_sources else changelog_topic(planned.application, store)
         self._partitions = count
 
@@ -93,6 +96,23 @@ class StoreQuery:
         Of windows those that start from `from_ms` to `to_ms`, both inclusive; of sessions those that are open at any time of it.
         """
         return self._rows.within(Within(start, stop, prefix, from_ms, to_ms))
+
+    def show(self, *, rows_max: int = ROWS_MAX, every_s: float = 1.0, looks_max: int | None = None) -> None:
+        """Show the first rows as a table in a notebook, and what becomes of them, until interrupted (or `looks_max` times).
+
+        Raises:
+            InvalidInput: this is no notebook, or a number has no meaning.
+        """
+        if rows_max < 1 or not 0 < every_s <= _EVERY_MAX_S or (looks_max is not None and looks_max < 1):
+            raise InvalidInput(f"show() takes rows_max and looks_max of 1 or more and every_s above 0, at most {_EVERY_MAX_S}")
+        show_live(lambda: self._table(rows_max), every_s, self._sleep, looks_max)
+
+    def _repr_html_(self) -> str:
+        return self._table(ROWS_MAX)
+
+    def _table(self, rows_max: int) -> str:
+        rows = self._rows.within(Within(limit=rows_max + 1))
+        return html_table(rows[:rows_max], has_more=len(rows) > rows_max)
 
     @property
     def lag_records(self) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from logflume.log import InvalidInput, UnknownName
@@ -45,6 +46,7 @@ class Within:
     """Which rows of a store are asked for: start <= key < stop, or keys whose text begins with `prefix`, by encoded keys.
 
     Of windows those that start from `from_ms` to `to_ms`, both inclusive; of sessions those that are open at any time of it.
+    `limit`: no more than the first of all these keys are looked at.
     """
 
     start: Any = None
@@ -52,6 +54,7 @@ class Within:
     prefix: str | None = None
     from_ms: int = 0
     to_ms: int = FOREVER_MS
+    limit: int | None = None
 
     @property
     def is_timed(self) -> bool:
@@ -191,11 +194,12 @@ class StoreRows:
         """Return the rows that are asked for; see `rows`."""
         suffix_bytes = 0 if self._key.window is None else WINDOW_START_BYTES
         low, high = self._bounds(within)
-        entries = [
+        found_there = (
             (key, entry)
             for key, entry in self._store.range(low, high)
             if low <= key[: len(key) - suffix_bytes] and (high is None or key[: len(key) - suffix_bytes] < high)
-        ]
+        )
+        entries = list(islice(found_there, within.limit))
         if isinstance(self._node, g.Aggregate):
             entries = seen_entries(self._node, entries)
         found = (self._record(key, entry, None) for key, entry in entries)

@@ -30,6 +30,7 @@ class PartitionQueue:
 
     `is_recovering`: a batch came back to be sent again; until no such batch is left, one at a time is sent.
     `has_gap`: a batch was given up, so that the broker refuses the sequences behind it.
+    `sent_again_for`: why a batch came back last, until one is acknowledged.
     """
 
     partition: TopicPartition
@@ -40,6 +41,7 @@ class PartitionQueue:
     not_before_s: float = 0.0
     is_recovering: bool = False
     has_gap: bool = False
+    sent_again_for: LogflumeError | None = None
 
 
 class Accumulator:

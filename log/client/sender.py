@@ -9,6 +9,7 @@ behind it gets new sequences under a new producer id, once no batch with an old 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,8 @@ MAX_IN_FLIGHT = 5
 REQUEST_MAX_BYTES = 4 * 1024 * 1024
 REQUEST_TIMEOUT_S = 30.0
 DELIVERY_TIMEOUT_S = 120.0
+SAY_AFTER_S = 5.0
+"""Records that are sent again and again for so long are worth a word: whoever waits for them would only seem slow."""
 
 _FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
 _OF_RECORDS = (
@@ -43,6 +46,7 @@ _OF_RECORDS = (
 )
 """Refusals that are about single records: the batch is split until each of those stands alone."""
 _NOT_APPENDED = (ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+_log = logging.getLogger("logflume.client")
 
 
 class Sender:
@@ -75,6 +79,7 @@ class Sender:
         self._preparing: asyncio.Task[None] | None = None
         self._missing_topics: dict[str, asyncio.Task[None]] = {}
         self._settled: list[tuple[PendingBatch, LogflumeError | tuple[int, int]]] = []
+        self._has_said = False
         self._is_closed = False
 
     def drain(self) -> None:
@@ -173,7 +178,7 @@ class Sender:
                 continue
             batch = queue.waiting[0]
             if self._may_send(queue, batch) and now_s - batch.created_s > DELIVERY_TIMEOUT_S:
-                self._give_up(queue, batch, TransportError(f"not acknowledged within {DELIVERY_TIMEOUT_S:g} s"))
+                self._give_up(queue, batch, TransportError(f"not acknowledged within {DELIVERY_TIMEOUT_S:g} s{_because(queue)}"))
                 wait_s = 0.0
                 continue
             has_lingered = not batch.is_closed
@@ -274,7 +279,7 @@ class Sender:
                     continue
                 if error.is_retriable:
                     self._cluster.forget_topic(queue.partition.topic)
-                    self._put_back(queue, batch)
+                    self._put_back(queue, batch, error)
                 else:
                     queue.in_flight.remove(batch)
                     self._give_up(queue, batch, error)
@@ -292,7 +297,7 @@ class Sender:
                 if response is None:
                     self._acknowledge(queue, batch, -1, -1)
                 elif answer is None:
-                    self._put_back(queue, batch)
+                    self._put_back(queue, batch, TransportError("the broker's answer leaves the partition out"))
                 elif answer.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                     self._acknowledge(queue, batch, answer.base_offset, answer.log_append_time_ms)
                 else:
@@ -301,6 +306,7 @@ class Sender:
 
     def _acknowledge(self, queue: PartitionQueue, batch: PendingBatch, base_offset: int, append_time_ms: int) -> None:
         queue.in_flight.remove(batch)
+        queue.sent_again_for, self._has_said = None, False
         if queue.is_recovering and not queue.in_flight:
             queue.is_recovering = bool(queue.waiting and queue.waiting[0].sequence >= 0)
         self._settled.append((batch, (base_offset, append_time_ms)))
@@ -313,15 +319,15 @@ class Sender:
         if error.error in _OF_RECORDS and batch.count > 1 and not self._is_told_which(answer):
             self._split(queue, batch)
         elif error.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._has_predecessor(queue, batch):
-            self._put_back(queue, batch)
+            self._put_back(queue, batch, queue.sent_again_for or error)
         elif self._may_renumber(queue, error):
-            self._renumber(queue, batch)
+            self._renumber(queue, batch, error)
         elif error.error in _FENCED and self._identity.transactional_id is not None:
             queue.in_flight.remove(batch)
             self._give_up(queue, batch, self._identity.fenced(error))
         elif error.is_retriable:
             self._cluster.forget_topic(queue.partition.topic)
-            self._put_back(queue, batch)
+            self._put_back(queue, batch, error)
         else:
             queue.in_flight.remove(batch)
             self._give_up(queue, batch, _refusal(batch, error, answer) if error.error in _OF_RECORDS else error)
@@ -343,20 +349,27 @@ class Sender:
             return queue.has_gap
         return error.error in _NOT_APPENDED or error.error in _FENCED
 
-    def _renumber(self, queue: PartitionQueue, batch: PendingBatch) -> None:
+    def _renumber(self, queue: PartitionQueue, batch: PendingBatch, error: KafkaError) -> None:
         """Send the batch, and those behind it (refused for the same gap or not sent yet), under a new producer id."""
-        self._put_back(queue, batch)
+        self._put_back(queue, batch, error)
         for waiting in queue.waiting:
             if waiting.order >= batch.order:
                 waiting.sequence = NO_SEQUENCE
         self._identity.renew_soon()
 
-    def _put_back(self, queue: PartitionQueue, batch: PendingBatch) -> None:
-        """Back into the queue, to be sent again after a pause. Lock held."""
+    def _put_back(self, queue: PartitionQueue, batch: PendingBatch, error: LogflumeError) -> None:
+        """Back into the queue, to be sent again after a pause; what lasts is said once until the next success. Lock held."""
         queue.in_flight.remove(batch)
         _insert(queue, batch)
-        queue.is_recovering = self._identity.is_idempotent
-        queue.not_before_s = time.monotonic() + backoff_s(batch.attempts)
+        queue.is_recovering, queue.sent_again_for = self._identity.is_idempotent, error
+        now_s = time.monotonic()
+        queue.not_before_s = now_s + backoff_s(batch.attempts)
+        if not self._has_said and now_s - batch.created_s > SAY_AFTER_S:
+            self._has_said = True
+            topic, partition = queue.partition
+            _log.warning(
+                "%s-%d takes no records for %.0f s now; trying again: %s", topic, partition, now_s - batch.created_s, error
+            )
 
     def _split(self, queue: PartitionQueue, batch: PendingBatch) -> None:
         queue.in_flight.remove(batch)
@@ -451,6 +464,11 @@ class Sender:
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _because(queue: PartitionQueue) -> str:
+    """Return why the records of a partition were sent again, to go behind that it was in vain."""
+    return f"; the last answer: {queue.sent_again_for}" if queue.sent_again_for is not None else ""
 
 
 def _refusal(batch: PendingBatch, error: KafkaError, answer: _Answer) -> RecordsRefused:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from logflume.log.errors import LogflumeError, StorageError
+from logflume.log.errors import LogflumeError
 from logflume.log.histogram import Histogram
 
 from .partition import PartitionLog
@@ -70,7 +69,11 @@ class FlushScheduler:
         if pause_s > 0 and self._last_requests > 1:
             self._timer = self._loop.call_later(pause_s, self._start)
         else:
-            self._timer = self._loop.call_soon(self._start)
+            self._timer = self._loop.call_soon(self._start_next_turn)
+
+    def _start_next_turn(self) -> None:
+        """Let what has already arrived be appended first: it would wait for this flush, and then for one of its own."""
+        self._timer = self._loop.call_soon(self._start)
 
     def _start(self) -> None:
         self._timer = None
@@ -96,13 +99,16 @@ class FlushScheduler:
             return
         self._is_flushing = True
         shares = [work[i :: self._threads] for i in range(min(self._threads, len(work)))]
-        jobs = [self._loop.run_in_executor(self._executor, _sync_all, [ticket for _, ticket, _ in share]) for share in shares]
-        self._jobs_left = len(jobs)
-        for share, job in zip(shares, jobs, strict=True):
-            job.add_done_callback(functools.partial(self._finish, share))
+        self._jobs_left = len(shares)
+        for share in shares:
+            self._executor.submit(self._sync, share)
 
-    def _finish(self, share: list[_Work], job: asyncio.Future[list[Exception | None]]) -> None:
-        for (log, ticket, callbacks), error in zip(share, job.result(), strict=True):
+    def _sync(self, share: list[_Work]) -> None:
+        """Sync in a worker thread and tell the loop: without the futures of `run_in_executor`, which cost more than the rest."""
+        self._loop.call_soon_threadsafe(self._finish, share, [_synced(ticket) for _, ticket, _ in share])
+
+    def _finish(self, share: list[_Work], errors: list[Exception | None]) -> None:
+        for (log, ticket, callbacks), error in zip(share, errors, strict=True):
             log.finish_flush(ticket, error)
             _call(callbacks, error)
         self._jobs_left -= 1
@@ -124,16 +130,13 @@ class FlushScheduler:
         self._executor.shutdown(wait=True)
 
 
-def _sync_all(tickets: list[FlushTicket]) -> list[Exception | None]:
-    """Sync each ticket, in a worker thread; return what each raised."""
-    results: list[Exception | None] = []
-    for ticket in tickets:
-        try:
-            ticket.sync()
-            results.append(None)
-        except StorageError as error:
-            results.append(error)
-    return results
+def _synced(ticket: FlushTicket) -> Exception | None:
+    """Sync, in a worker thread; return what it raised: nobody above would hear of it, and the flush would never end."""
+    try:
+        ticket.sync()
+    except Exception as error:  # noqa: BLE001
+        return error
+    return None
 
 
 def _call(callbacks: list[FlushCallback], error: Exception | None) -> None:

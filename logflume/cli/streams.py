@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_done, print_rows, seconds
-from logflume.log import InvalidInput, Log
+
+if TYPE_CHECKING:
+    from logflume.streams.runtime import Statuses
 
 app = make_app("Watch streams applications, reset them, compare topologies, put dead letters back.")
 _COLUMNS = ("instance", "task", "state", "in/s", "out/s", "lag", "lag s", "entries", "disk MB", "dropped")
-Statuses = Mapping[str, Mapping[str, Any]]
-"""Instance id -> its status."""
 
 
 @app.command()
@@ -36,9 +35,11 @@ def top(
 
     Example: logflume streams top delays --bootstrap 127.0.0.1:9092
     """
+    from logflume.streams.runtime import looks
+
     with open_log(data, bootstrap) as log:
         before: Statuses = {}
-        for look, (now, elapsed_s) in enumerate(_looks(log, application, interval_s)):
+        for look, (now, elapsed_s) in enumerate(looks(log, application, interval_s)):
             if as_json:
                 for status in now.values():
                     print(json.dumps(status), flush=True)
@@ -50,27 +51,6 @@ def top(
             before = now
             if count is not None and look >= (count - 1 if as_json or count == 1 else count):
                 return
-
-
-def _looks(log: Log, application: str, interval_s: float) -> Iterator[tuple[Statuses, float]]:
-    """Yield statuses and the seconds since the last ones. Raises InvalidInput when nothing runs at the first look."""
-    from logflume.log.page_door import Asker
-    from logflume.streams.runtime import instances, statuses
-
-    admin, asker = log.admin(), Asker(log.security)
-    last_s = time.monotonic()
-    is_first = True
-    while True:
-        now = {status["instance_id"]: status for _, status in statuses(instances(admin, application), asker)}
-        if is_first and not now:
-            raise InvalidInput(
-                f"no instance of {application!r} answers; it may not run, or have no endpoint that can be reached from here "
-                '(app.run(endpoint="HOST:PORT"))'
-            )
-        now_s, is_first = time.monotonic(), False
-        yield now, max(now_s - last_s, 1e-3)
-        last_s = now_s
-        time.sleep(interval_s)
 
 
 def _clear() -> None:
@@ -111,18 +91,12 @@ def _task_rows(before: Statuses, now: Statuses, elapsed_s: float) -> Iterator[Se
 
 
 def _node_rows(before: Statuses, now: Statuses, elapsed_s: float) -> Iterator[Sequence[str]]:
+    from logflume.streams.runtime import rows_by_node
+
     for instance, status in sorted(now.items()):
-        then = _by_node(before.get(instance, {}))
-        for node, rows in _by_node(status).items():
+        then = rows_by_node(before.get(instance, {}))
+        for node, rows in rows_by_node(status).items():
             yield instance, node, f"{(rows - then.get(node, rows)) / elapsed_s:,.0f}", f"{rows:,}"
-
-
-def _by_node(status: Mapping[str, Any]) -> dict[str, int]:
-    rows: dict[str, int] = {}
-    for task in status.get("tasks", ()):
-        for node, number in task["nodes"].items():
-            rows[node] = rows.get(node, 0) + number
-    return rows
 
 
 @app.command()

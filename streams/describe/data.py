@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .. import graph as g
 from ..dsl.naming import duration
@@ -80,6 +80,15 @@ class Description:
         from .text import to_text
 
         return to_text(self)
+
+    def with_rates(self, rates: Mapping[str, float]) -> Description:
+        """Return the description with how many rows a second leave its nodes, as far as that is known."""
+
+        def rated(node: NodeBox) -> NodeBox:
+            rate = rates.get(node.name)
+            return node if rate is None else replace(node, details=(*node.details, f"{rate:,.0f} rows/s"))
+
+        return replace(self, parts=tuple(replace(part, nodes=tuple(map(rated, part.nodes))) for part in self.parts))
 
     def mermaid(self) -> str:
         """Return a Mermaid flowchart."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,10 +28,12 @@ from .windows import Duration, milliseconds
 if TYPE_CHECKING:
     from logflume.log import Log
 
+    from ..describe import Description
     from ..query import StoreQuery
     from ..runtime import EngineOptions, EngineStatus
     from ..seams import Plan
 
+_LOOK_MAX_S = 3600
 _ENDPOINT = "127.0.0.1:0"
 """Where an application answers: to processes of this machine, on any free port."""
 
@@ -228,9 +232,37 @@ class App:
             raise InvalidInput(f"{self.name!r} has no source yet: begin with app.stream(...) or app.table(...)")
         return self._graph.topology()
 
-    def describe(self) -> str:
-        """Return the topology as text."""
-        return str(self.topology().describe())
+    def describe(self, *, rates_over_s: float | None = None) -> Description:
+        """Return the topology as it will run: as text (`str()`, `print`), as a picture (`svg()`, a notebook shows it), as data.
+
+        `rates_over_s`: look so long at all instances that run, here or elsewhere, and say how many rows a second leave each node.
+
+        Raises:
+            InvalidInput: nobody who runs it answers; instances do that at their `endpoint`.
+        """
+        found = self.topology().describe()
+        if rates_over_s is None:
+            return found
+        if not 0 < rates_over_s <= _LOOK_MAX_S:
+            raise InvalidInput(f"rates_over_s must be above 0 and at most {_LOOK_MAX_S}, not {rates_over_s!r}")
+        from ..runtime import looks, node_rates
+
+        with self._reached() as log:
+            both = looks(log, self.name, rates_over_s)
+            before, _ = next(both)
+            now, elapsed_s = next(both)
+        return found.with_rates(node_rates(before, now, elapsed_s))
+
+    @contextmanager
+    def _reached(self) -> Iterator[Log]:
+        """Yield the application's log, opened for as long where only its address is known."""
+        from logflume.log import connect
+
+        if not isinstance(self.log, str):
+            yield self.log
+            return
+        with connect(self.log) as log:
+            yield log
 
     def plan(self) -> Plan:
         """Return what will run: checked, split at repartition topics, compiled."""

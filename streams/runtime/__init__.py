@@ -3,6 +3,7 @@
 from .engine import Engine
 from .forgetting import forget_application, internal_topics, reset_application
 from .handlers import Handlers, OnProblem, OnUncaught, Problem, StreamsError
+from .looks import Statuses, looks, node_rates, rows_by_node
 from .options import EngineOptions, Guarantee, OnGap
 from .peers import Peers, StorePlace, StoreUnavailable, instances, statuses
 from .pipe import Pipe, is_pipe
@@ -31,6 +32,7 @@ __all__ = [
     "Pipe",
     "PoisonRecord",
     "Problem",
+    "Statuses",
     "StorePlace",
     "StoreUnavailable",
     "StoreView",
@@ -44,9 +46,12 @@ __all__ = [
     "instances",
     "internal_topics",
     "is_pipe",
+    "looks",
+    "node_rates",
     "prepare_topics",
     "replay",
     "reset_application",
+    "rows_by_node",
     "run_app",
     "statuses",
 ]

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _SAMPLE_KEYS = 64
 _WORD_BYTES = 8
+_MASKS = np.array([2**64 - 2 ** (64 - 8 * size) for size in range(_WORD_BYTES + 1)], np.uint64)
+"""Keeps the first N bytes of a word."""
 
 
 def near_key_order(chunk: Chunk, *, segment_ms: int) -> I64:
@@ -45,10 +47,7 @@ def _common_bytes(keys: list[bytes]) -> int:
 
 def _words(chunk: Chunk, starts: I64, sizes: npt.NDArray[np.int32]) -> U64:
     """Return the 8 bytes at each start as a big-endian number; what lies beyond a size counts as 0."""
-    if len(chunk.buffer) == 0:
-        return np.zeros(len(starts), np.uint64)
-    places = np.arange(_WORD_BYTES)
-    found = chunk.buffer[np.clip(starts[:, None] + places, 0, len(chunk.buffer) - 1)]
-    found[places >= sizes[:, None]] = 0
-    words: U64 = found.view(">u8").ravel().astype(np.uint64)
-    return words
+    padded = np.concatenate((chunk.buffer, np.zeros(_WORD_BYTES, np.uint8)))
+    at_each_byte = np.ndarray(len(chunk.buffer) + 1, ">u8", buffer=padded, strides=(1,))
+    words = at_each_byte[np.clip(starts, 0, len(chunk.buffer))].astype(np.uint64)
+    return words & _MASKS[np.clip(sizes, 0, _WORD_BYTES)]

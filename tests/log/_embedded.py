@@ -1,7 +1,16 @@
-"""Calls an embedded broker by message objects."""
+"""Calls an embedded broker by message objects, and gives it small disks and full ones."""
 
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from logflume.log.protocol import messages
 from logflume.log.server import EmbeddedBroker
 
 from ._wire import create_topic_request, produce_request
@@ -26,3 +35,28 @@ class Calls:
         """Produce one batch for each of partitions 0, 1, ...; returns the partition responses."""
         (result,) = self(produce_request(topic, *batches, acks=acks), version).responses
         return list(result.partition_responses)
+
+
+def keep_free(broker: EmbeddedBroker, size_bytes: int) -> None:
+    """Say how much of the disk is kept free: with 2^62 it is full for records."""
+    resource = messages.IncrementalAlterConfigsRequest.AlterConfigsResource
+    config = messages.IncrementalAlterConfigsRequest.AlterableConfig(
+        name="logflume.disk.min.free.bytes", config_operation=0, value=str(size_bytes)
+    )
+    request = messages.IncrementalAlterConfigsRequest(resources=[resource(resource_type=4, resource_name="", configs=[config])])
+    assert Calls(broker)(request, 1).responses[0].error_code == 0
+
+
+@contextlib.contextmanager
+def small_disk(path: Path) -> Iterator[Path]:
+    """A file system of 24 MiB at a new directory, where this machine lets us make one."""
+    path.mkdir()
+    if os.geteuid() or not shutil.which("mount"):
+        pytest.skip("needs root to mount a small tmpfs")
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(path)], check=False, capture_output=True)
+    if done.returncode:
+        pytest.skip("a tmpfs cannot be mounted here")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", str(path)], check=True)

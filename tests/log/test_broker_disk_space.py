@@ -1,11 +1,8 @@
 """The disk fills: records are refused with a clear error while the broker itself goes on, and taken again when there is room."""
 
 import contextlib
-import os
 import shutil
-import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,29 +11,15 @@ from logflume.log.broker.state.diskspace import DiskSpace
 from logflume.log.protocol import ErrorCode, KafkaError, messages
 from logflume.log.server import start_embedded
 
-from ._embedded import Calls
+from ._embedded import Calls, small_disk
 from ._wire import batch, fetch_request
 
 MEGABYTE = 1 << 20
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 24 MiB, where this machine lets us make one."""
-    path = tmp_path / "small"
-    path.mkdir()
-    if os.geteuid() or not shutil.which("mount"):
-        pytest.skip("needs root to mount a small tmpfs")
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(path)], check=False, capture_output=True)
-    if done.returncode:
-        pytest.skip("a tmpfs cannot be mounted here")
-    yield path
-    subprocess.run(["umount", str(path)], check=True)
-
-
-def test_a_full_disk_refuses_records_before_it_is_full_and_recovers(small_disk: Path) -> None:
+def test_a_full_disk_refuses_records_before_it_is_full_and_recovers(tmp_path: Path) -> None:
     configs = {"logflume.disk.min.free.bytes": str(8 * MEGABYTE), "log.segment.bytes": str(MEGABYTE)}
-    with start_embedded(str(small_disk / "data"), configs=configs) as broker:
+    with small_disk(tmp_path / "small") as disk, start_embedded(str(disk / "data"), configs=configs) as broker:
         call = Calls(broker)
         call.create("t")
         answers = []
@@ -46,7 +29,7 @@ def test_a_full_disk_refuses_records_before_it_is_full_and_recovers(small_disk: 
             assert len(answers) < 60
         assert answers[-1].error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert "logflume.disk.min.free.bytes" in answers[-1].error_message
-        assert shutil.disk_usage(small_disk).free > 3 * MEGABYTE
+        assert shutil.disk_usage(disk).free > 3 * MEGABYTE
         assert call(fetch_request("t", {0: 0}), 12).responses[0].partitions[0].error_code == 0
         commit = messages.OffsetCommitRequest
         partition = commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
@@ -60,13 +43,13 @@ def test_a_full_disk_refuses_records_before_it_is_full_and_recovers(small_disk: 
         assert again.error_code == 0
 
 
-def test_a_low_disk_runs_retention_at_once(small_disk: Path) -> None:
+def test_a_low_disk_runs_retention_at_once(tmp_path: Path) -> None:
     configs = {"logflume.disk.min.free.bytes": str(8 * MEGABYTE), "log.segment.bytes": str(MEGABYTE)}
-    with start_embedded(str(small_disk / "data"), configs=configs) as broker:
+    with small_disk(tmp_path / "small") as disk, start_embedded(str(disk / "data"), configs=configs) as broker:
         call = Calls(broker)
         call.create("old", retention_ms="1000")
         while call.produce("old", batch(bytes(500_000)))[0].error_code == 0:
-            assert shutil.disk_usage(small_disk).free > 3 * MEGABYTE
+            assert shutil.disk_usage(disk).free > 3 * MEGABYTE
         end_s = time.monotonic() + 60
         while call.produce("old", batch(bytes(500_000)))[0].error_code != 0:
             assert time.monotonic() < end_s, "retention made no room"

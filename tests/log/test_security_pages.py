@@ -25,6 +25,7 @@ from logflume.log.server.health import Answer, HealthServer, Page
 from logflume.log.server.listeners import plan_listeners, refuse_open_listeners
 from logflume.log.server.page_users import plain_token
 
+from ._embedded import keep_free
 from ._secured import PASSWORDS, Secured
 
 PAGES = "0.0.0.0:0"
@@ -78,16 +79,6 @@ def allow_describe(secured: Secured, user: str, *, is_allowed: bool = True) -> N
     assert is_allowed or answer[0].matching_acls
 
 
-def keep_free(secured: Secured, size_bytes: int) -> None:
-    """Say how much of the disk is kept free."""
-    resource = messages.IncrementalAlterConfigsRequest.AlterConfigsResource
-    config = messages.IncrementalAlterConfigsRequest.AlterableConfig(
-        name="logflume.disk.min.free.bytes", config_operation=0, value=str(size_bytes)
-    )
-    request = messages.IncrementalAlterConfigsRequest(resources=[resource(resource_type=4, resource_name="", configs=[config])])
-    assert secured.broker.submit("IncrementalAlterConfigs", 1, request).result(20).responses[0].error_code == 0
-
-
 def wait_until(is_so: Callable[[], bool]) -> None:
     """Each question takes its own time; pytest's time limit is what ends it."""
     while not is_so():
@@ -114,12 +105,12 @@ def test_metrics_are_for_users_who_may_describe_the_cluster(secured: Secured) ->
 def test_a_probe_hears_whether_and_not_what(secured: Secured) -> None:
     assert get(secured, "/healthz")[:2] == (200, "ok\n")
     assert get(secured, "/readyz")[:2] == (200, "ready\n")
-    keep_free(secured, 2**62)
+    keep_free(secured.broker, 2**62)
     wait_until(lambda: get(secured, "/readyz")[:2] == (503, "not ready\n"))
     status, body, _ = get(secured, "/readyz", "admin")
     assert (status, "the disk is almost full" in body) == (503, True)
     assert get(secured, "/readyz", "alice")[0] == 403
-    keep_free(secured, -1)
+    keep_free(secured.broker, -1)
     wait_until(lambda: get(secured, "/readyz")[:2] == (200, "ready\n"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,49 @@ def test_waiters_are_called_on_the_loop_once_their_records_are_durable(tmp_path:
         for log in logs:
             assert log.durable_offset == 60
             log.close()
+
+    asyncio.run(main())
+
+
+def test_what_has_arrived_already_joins_the_flush() -> None:
+    async def main() -> None:
+        loop, (near, far) = asyncio.get_running_loop(), socket.socketpair()
+        scheduler, logs = FlushScheduler(loop), [open_log(SimulatedDisk(), f"/data/t-{i}") for i in range(2)]
+        done: asyncio.Future[Exception | None] = loop.create_future()
+
+        def on_request() -> None:
+            loop.remove_reader(far)
+            append(logs[1])
+            scheduler.request(logs[1], done.set_result)
+
+        with near, far:
+            loop.add_reader(far, on_request)
+            append(logs[0])
+            near.send(b"one more")
+            assert await durable(scheduler, logs[0]) is None
+            assert await done is None
+        assert scheduler.durations.count == 1
+        await scheduler.close()
+
+    asyncio.run(main())
+
+
+def test_a_fault_nobody_foresaw_in_a_flush_is_told_to_who_waits() -> None:
+    class BrokenDisk(SimulatedDisk):
+        is_broken = False
+
+        def step(self, operation: str, path: str) -> None:
+            if operation == "sync" and self.is_broken:
+                raise RuntimeError("no such fault")
+            super().step(operation, path)
+
+    async def main() -> None:
+        disk = BrokenDisk()
+        scheduler, log = FlushScheduler(asyncio.get_running_loop()), open_log(disk)
+        append(log)
+        disk.is_broken = True
+        assert "no such fault" in str(await asyncio.wait_for(durable(scheduler, log), 30))
+        await scheduler.close()
 
     asyncio.run(main())
 

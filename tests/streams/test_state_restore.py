@@ -14,6 +14,7 @@ from logflume.log.schemas import BIGINT, STRING, Column
 from logflume.streams.graph import TimeWindow
 from logflume.streams.seams import Entry, StoreSpec
 from logflume.streams.state import Checkpoint, DiskMemory, TaskState
+from logflume.streams.state.order import near_key_order
 
 COLUMNS = (Column("n", BIGINT),)
 PLAIN = StoreSpec("counts", (Column("user", STRING),), COLUMNS)
@@ -27,6 +28,20 @@ KEYS = st.one_of(
 
 def opened(path: Path, spec: StoreSpec, *, memory_bytes: int = 8 << 20, memory: DiskMemory | None = None) -> TaskState:
     return TaskState(path, application="app", task="t.0", specs=[spec], memory_bytes=memory_bytes, disk_memory=memory)
+
+
+@given(
+    before=st.binary(max_size=3),
+    keys=st.lists(st.none() | st.binary(max_size=7).filter(lambda key: not key.endswith(b"\0")), max_size=40),
+)
+def test_keys_that_differ_early_are_put_in_their_order_and_rows_of_one_key_stay_as_they_were(
+    before: bytes, keys: list[bytes | None]
+) -> None:
+    whole = [None if key is None else before + key for key in keys]
+    rows = near_key_order(Chunk.from_columns("changelog", whole, [b"v"] * len(keys), [0] * len(keys)), segment_ms=0).tolist()
+    known = [(key, row) for row in rows if (key := whole[row]) is not None]
+    assert known == sorted(known)
+    assert sorted(rows) == list(range(len(keys)))
 
 
 @pytest.mark.parametrize("spec", [PLAIN, WINDOWED], ids=["plain", "windows"])

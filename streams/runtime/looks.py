@@ -1,0 +1,75 @@
+"""What all instances of a running application say, look by look, and what follows from two looks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from logflume.log import InvalidInput
+from logflume.log.page_door import Asker
+
+from .peers import instances, statuses
+
+if TYPE_CHECKING:
+    from logflume.log import Log
+
+Statuses = Mapping[str, Mapping[str, Any]]
+"""Instance id -> its status, as JSON gives it."""
+
+
+def looks(
+    log: Log,
+    application: str,
+    interval_s: float,
+    *,
+    monotonic_s: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[tuple[Statuses, float]]:
+    """Yield statuses and the seconds since the last ones, for ever.
+
+    Raises:
+        InvalidInput: nothing runs at the first look.
+    """
+    admin, asker = log.admin(), Asker(log.security)
+    last_s = monotonic_s()
+    is_first = True
+    while True:
+        now = {status["instance_id"]: status for _, status in statuses(instances(admin, application), asker)}
+        if is_first and not now:
+            raise InvalidInput(
+                f"no instance of {application!r} answers; it may not run, or have no endpoint that can be reached from here "
+                '(app.run(endpoint="HOST:PORT"))'
+            )
+        now_s, is_first = monotonic_s(), False
+        yield now, max(now_s - last_s, 1e-3)
+        last_s = now_s
+        sleep(interval_s)
+
+
+def rows_by_node(status: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many rows have left each node of an instance.
+
+    >>> rows_by_node({"tasks": [{"nodes": {"in": 2}}, {"nodes": {"in": 3, "out": 1}}]})
+    {'in': 5, 'out': 1}
+    """
+    rows: dict[str, int] = {}
+    for task in status.get("tasks", ()):
+        for node, number in task["nodes"].items():
+            rows[node] = rows.get(node, 0) + number
+    return rows
+
+
+def node_rates(before: Statuses, now: Statuses, elapsed_s: float) -> dict[str, float]:
+    """Return how many rows a second left each node, in all instances together; a task that has moved counts from then on.
+
+    >>> then, now = ({"i": {"tasks": [{"nodes": {"in": rows}}]}} for rows in (2, 8))
+    >>> node_rates(then, now, 2.0)
+    {'in': 3.0}
+    """
+    rates: dict[str, float] = {}
+    for instance, status in now.items():
+        then = rows_by_node(before.get(instance, {}))
+        for node, rows in rows_by_node(status).items():
+            rates[node] = rates.get(node, 0.0) + max(0, rows - then.get(node, rows)) / elapsed_s
+    return rates
