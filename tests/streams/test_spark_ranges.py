@@ -6,7 +6,6 @@ import functools
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import count, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,6 +31,7 @@ from logflume.streams.spark.steps import StepPlan, in_order
 from logflume.streams.state.windows import SegmentLayout, window_start
 
 from ._range_apps import EXACT, KINDS, loader, make_plan
+from ._spark_apps import without_firsts
 
 PARTITIONS = 2
 SALES = TopicPartition("sales", 0)
@@ -152,9 +152,8 @@ def replayed(plan: Plan, state_dir: Path, chunks: Iterator[Chunk], end: int, wor
                 newest.update(zip(part.keys, zip(part.values, part.timestamps_ms, strict=True), strict=True))
             case ChangelogRows():
                 changed.update(zip(part.keys, zip(part.values, part.timestamps_ms, strict=True), strict=True))
-            case TaskEnd():  # which record was late first is not known where it meets the state of another range
-                firsts = (replace(each, first="") if each.reason == "late" else each for each in part.left_out)
-                last = replace(part, left_out=tuple(firsts))
+            case TaskEnd():
+                last = without_firsts(part)
     return [newest, changed, last]
 
 
