@@ -12,9 +12,11 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from logflume.log import TopicPartition
 from logflume.log.interfaces import Log, OffsetAndMetadata
+from logflume.streams.expr import ColumnRef, Side
 from logflume.streams.runtime import Engine, EngineOptions, Guarantee, Pipe, forget_application, internal_topics, is_pipe
 from logflume.streams.seams import Plan
 
@@ -52,7 +54,7 @@ def start_push(
     plan = plan if tokens is None else with_places(plan)
     over = threading.Event()
     rows: queue.Queue[PushRow] = queue.Queue(BUFFERED_ROWS_MAX)
-    watch = watch_function(rows, over.is_set, has_removals=plan.kind is p.ResultKind.TABLE)
+    watch = watch_function(rows, over.is_set, removed=_removed(plan) if plan.kind is p.ResultKind.TABLE else None)
     snapshot = Snapshot(rows, watch) if has_snapshot else None
     if snapshot is not None:
         watch, offset_reset = snapshot.watch, "earliest"
@@ -83,6 +85,14 @@ def start_push(
         dropped=running.dropped,
         places=places,
     )
+
+
+def _removed(plan: p.QueryPlan) -> Callable[[Any], tuple[Any, ...]]:
+    """Return what makes of a key the row that went: its key columns, null for all that only the row knew."""
+    key = {column.name: place for place, column in enumerate(plan.key)}
+    shown = plan.root.columns if isinstance(plan.root, p.Select) else ()
+    places = [key.get(e.name) if isinstance(e, ColumnRef) and e.side is Side.KEY else None for _, e in shown]
+    return lambda row: tuple(None if place is None else row[place] for place in places)
 
 
 @dataclass(frozen=True, slots=True)

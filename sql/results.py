@@ -58,7 +58,9 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class PushRow:
-    """One row of a push query. `is_tombstone`: the row of that key is gone (a table's change)."""
+    """One row of a push query. `is_tombstone`: the row of that key is gone (a table's change); of its values there are
+    those that are the key.
+    """
 
     values: tuple[Any, ...]
     timestamp_ms: int
@@ -66,17 +68,24 @@ class PushRow:
 
 
 def watch_function(
-    rows: queue.Queue[PushRow], is_over: Callable[[], bool], *, has_removals: bool = False
+    rows: queue.Queue[PushRow],
+    is_over: Callable[[], bool],
+    *,
+    removed: Callable[[Any], tuple[Any, ...]] | None = None,
 ) -> Callable[[Any, Any, int], None]:
     """Return what the topology calls for each row: it queues the row, and waits while the reader is slow.
 
-    A record without a value is the removal of a row in a table's changes, and no row of a stream.
+    A record without a value is the removal of a row in a table's changes, and no row of a stream. `removed`: of its key, what
+    the row that went is shown as; None: this is a stream.
     """
 
     def watch(key: Any, value: Any, timestamp_ms: int) -> None:
-        if value is None and not has_removals:
+        if value is not None:
+            row = PushRow(tuple(value), timestamp_ms)
+        elif removed is not None:
+            row = PushRow(removed(key), timestamp_ms, True)
+        else:
             return
-        row = PushRow((), timestamp_ms, True) if value is None else PushRow(tuple(value), timestamp_ms)
         while not is_over():
             try:
                 rows.put(row, timeout=_PUT_WAIT_S)

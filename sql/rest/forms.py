@@ -125,7 +125,7 @@ class Protobuf(Chunked):
         return super().header(query) | {"protoSchema": self._schema}
 
     def content(self, columns: tuple[Column, ...], row: PushRow) -> dict[str, Any]:
-        message = self._encode(row.values or (None,) * len(columns))
+        message = self._encode(row.values)
         return {"protobufBytes": b64encode(message or b"").decode()}
 
 

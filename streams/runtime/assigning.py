@@ -7,6 +7,9 @@ task that nobody has goes where its state is, on disk or as a standby: after a r
 Members say how far the copies on their disks have come. A copy that lacks no more than `acceptable_lag_records` of the furthest
 one is *warm*. State is given only to members that are warm: who is to have it and is not first warms up beside the one that has
 it (KIP-441), and joins again when it is ready.
+
+Members may say in which rack they are. Copies of a task are kept in racks where it is not yet, as far as there are any; only then
+are they spread evenly (KIP-708).
 """
 
 from __future__ import annotations
@@ -37,6 +40,13 @@ class Sharing:
     acceptable_lag_records: int = 10_000
 
 
+class Told(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a member says when it joins: its rack, and how far the copies on its disk have come, by task."""
+
+    rack: str | None = None
+    copies: dict[str, int] = {}
+
+
 class Copies(msgspec.Struct, frozen=True, omit_defaults=True):
     """Names of tasks whose state a member follows without running them; what warms up is given to it when it is ready."""
 
@@ -45,20 +55,23 @@ class Copies(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _decode_copies = msgspec.json.Decoder(Copies).decode
+_decode_told = msgspec.json.Decoder(Told).decode
 
 
 def task_strategy(
     sharing: Sharing,
     progress: Callable[[], Mapping[str, int]],
     on_copies: Callable[[Copies], None],
+    *,
+    rack: str | None = None,
 ) -> AssignmentStrategy:
     """Return the strategy of an application.
 
-    `progress`: names of the tasks with state on this disk -> how far it has come, a sum of offsets.
+    `progress`: names of the tasks with state on this disk -> how far it has come, a sum of offsets. `rack`: where this member is.
     """
 
     def tell() -> bytes:
-        return msgspec.json.encode(dict(sorted(progress().items())[:_MAX_TASKS_TOLD]))
+        return msgspec.json.encode(Told(rack, dict(sorted(progress().items())[:_MAX_TASKS_TOLD])))
 
     def assign(members: Sequence[Subscription], partition_counts: Mapping[str, int]) -> Assignment:
         return assign_tasks(sharing, members, partition_counts)
@@ -85,7 +98,7 @@ def assign_tasks(sharing: Sharing, members: Sequence[Subscription], partition_co
     Tasks of one sub-topology are spread evenly, and so are all, as far as their state is warm where they are to go.
 
     >>> a = Subscription("a", None, frozenset({"x", "y"}))
-    >>> b = Subscription("b", None, frozenset({"x", "y"}), user_data=b'{"joined.0": 7}')
+    >>> b = Subscription("b", None, frozenset({"x", "y"}), user_data=b'{"copies": {"joined.0": 7}}')
     >>> shares = assign_tasks(Sharing({"joined": ["x", "y"]}), [a, b], {"x": 2, "y": 2})
     >>> {member: [f"{tp.topic}-{tp.partition}" for tp in shares[member]] for member in shares}
     {'a': ['x-1', 'y-1'], 'b': ['x-0', 'y-0']}
@@ -127,6 +140,7 @@ class _Member:
 
     subscription: Subscription
     told: Mapping[str, int]
+    rack: str | None = None
     tasks: set[TaskId] = field(default_factory=set)
     loads: Counter[str] = field(default_factory=Counter)
     standbys: dict[TaskId, None] = field(default_factory=dict)
@@ -165,7 +179,8 @@ class _Deal:
 
 def _deal(sharing: Sharing, members: Sequence[Subscription], partition_counts: Mapping[str, int]) -> _Deal:
     groups = _groups(sharing.topics, members, partition_counts)
-    dealt = {each.member_id: _Member(each, _told(each)) for each in members}
+    told = {each.member_id: _told(each) for each in members}
+    dealt = {each.member_id: _Member(each, told[each.member_id].copies, told[each.member_id].rack) for each in members}
     order = sorted(members, key=lambda each: (each.instance_id is None, each.instance_id or each.member_id))
     claims: dict[TopicPartition, set[str]] = {}
     furthest: dict[str, int] = {}
@@ -217,12 +232,12 @@ def _groups(
     return {name: read for name, read in {**groups, **alone}.items() if read}
 
 
-def _told(member: Subscription) -> Mapping[str, int]:
-    """Return what a member says to have on disk, and how far it has come; what is no such text counts as nothing."""
+def _told(member: Subscription) -> Told:
+    """Return what a member says of itself; what is no such text counts as nothing."""
     try:
-        return msgspec.json.decode(member.user_data or b"{}", type=dict[str, int])
+        return _decode_told(member.user_data or b"{}")
     except msgspec.MsgspecError:
-        return {}
+        return Told()
 
 
 def _keep(parts: Mapping[TaskId, Sequence[TopicPartition]], eligible: Mapping[str, Sequence[_Member]]) -> None:
@@ -309,6 +324,8 @@ def _stand_by(deal: _Deal) -> None:
     for _ in range(deal.sharing.standby_replicas):
         for task in stateful:
             free = [each for each in deal.eligible[task[0]] if _may_follow(each, task)]
+            known = _racks(deal, task)
+            free = [each for each in free if each.rack is not None and each.rack not in known] or free
             having = [each for each in free if each.has(task) and len(each.standbys) < room]
             if having:
                 max(having, key=lambda each: each.told[_name(task)]).standbys[task] = None
@@ -317,8 +334,20 @@ def _stand_by(deal: _Deal) -> None:
     _spread_standbys(deal)
 
 
+def _racks(deal: _Deal, task: TaskId, *, but: _Member | None = None) -> set[str]:
+    """Return the racks in which a task or a copy of it is."""
+    having = (each for each in deal.members.values() if each is not but and (task in each.tasks or task in each.standbys))
+    return {each.rack for each in having if each.rack is not None}
+
+
 def _may_follow(member: _Member, task: TaskId) -> bool:
     return task not in member.tasks and task not in member.standbys and task not in member.warmups
+
+
+def _is_as_far_apart(deal: _Deal, task: TaskId, giver: _Member, taker: _Member) -> bool:
+    """Return whether a copy of a task may go from one member to another as far as their racks are concerned."""
+    others = _racks(deal, task, but=giver)
+    return giver.rack is None or giver.rack in others or (taker.rack is not None and taker.rack not in others)
 
 
 def _spread_standbys(deal: _Deal) -> None:
@@ -331,7 +360,7 @@ def _spread_standbys(deal: _Deal) -> None:
             for taker in by_load
             if len(giver.standbys) > len(taker.standbys) + 1
             for task in sorted(giver.standbys, key=lambda each, told=taker.told: -told.get(_name(each), -1))  # type: ignore[misc]
-            if taker in deal.eligible[task[0]] and _may_follow(taker, task)
+            if taker in deal.eligible[task[0]] and _may_follow(taker, task) and _is_as_far_apart(deal, task, giver, taker)
         )
         found = next(moves, None)
         if found is None:

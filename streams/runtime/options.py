@@ -30,6 +30,9 @@ def no_failpoint(name: str) -> None:
     """Do nothing: the default of `EngineOptions.failpoint`."""
 
 
+_RACK_MAX = 249
+
+
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """Settings of one engine.
@@ -53,6 +56,7 @@ class EngineOptions:
             runs. None: one that follows from the host's name and the state directory's path.
         num_standby_replicas: how many other instances keep a copy of each task's state, which follows its changelog: one of them
             takes over at once when the instance ends.
+        rack: where this instance is (a zone, a room): copies are kept in other racks than the task, as far as there are any.
         acceptable_recovery_lag: how many records of its changelogs a copy may lack to be given the task; what moves to an
             instance without such a copy is copied first, and runs where it was meanwhile.
         max_warmup_replicas: how many tasks are copied for that at a time.
@@ -89,6 +93,7 @@ class EngineOptions:
     transaction_timeout_ms: int = 10_000
     purge_interval_ms: int = 30_000
     num_standby_replicas: int = 0
+    rack: str | None = None
     acceptable_recovery_lag: int = 10_000
     max_warmup_replicas: int = 2
     blocked_after_ms: int = 2_000
@@ -135,6 +140,8 @@ class EngineOptions:
         for name, least in (("num_standby_replicas", 0), ("acceptable_recovery_lag", 0), ("max_warmup_replicas", 1)):
             if getattr(self, name) < least:
                 raise InvalidInput(f"{name} must be {least} or more, not {getattr(self, name)}")
+        if self.rack is not None and not (isinstance(self.rack, str) and 0 < len(self.rack) <= _RACK_MAX):
+            raise InvalidInput(f"rack must be a name of 1 to {_RACK_MAX} characters, not {self.rack!r:.100}")
         if self.transaction_timeout_ms <= self.commit_interval_ms:
             raise InvalidInput(
                 f"transaction_timeout_ms ({self.transaction_timeout_ms}) must be greater than "

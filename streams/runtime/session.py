@@ -114,7 +114,9 @@ class Session:
             offset_reset="none",
             fetch_max_wait_ms=_FETCH_WAIT_MS,
             session_timeout_ms=self._options.session_timeout_ms,
-            assignment_strategies=[task_strategy(_sharing(around), self._progress_of_state, self._take_advice)],
+            assignment_strategies=[
+                task_strategy(_sharing(around), self._progress_of_state, self._take_advice, rack=around.options.rack)
+            ],
             client_id=f"{application}-{instance}",
         )
         self._writer = LogWriter(

@@ -85,4 +85,17 @@ def test_a_record_without_a_value_is_no_row_of_a_stream_and_a_removal_in_a_table
     producer.close()
     assert watched(engine, "SELECT v FROM s EMIT CHANGES LIMIT 2;")[1] == [(1,), (2,)]
     query = run(engine, "SELECT v FROM t EMIT CHANGES LIMIT 3;")
-    assert [(row.values, row.is_tombstone) for row in query] == [((1,), False), ((), True), ((2,), False)]
+    assert [(row.values, row.is_tombstone) for row in query] == [((1,), False), ((None,), True), ((2,), False)]
+    query = run(engine, "SELECT v, k, UCASE(k) AS u FROM t EMIT CHANGES LIMIT 2;")
+    assert [(row.values, row.is_tombstone) for row in query] == [((1, "a", "A"), False), ((None, "a", None), True)]
+
+
+def test_a_row_that_went_is_told_by_its_key(engine: SqlEngine) -> None:
+    run(engine, "CREATE STREAM s (k STRING KEY, j INT KEY, v INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, FORMAT='JSON');")
+    for v in (1, 5):
+        run(engine, f"INSERT INTO s (ROWTIME, k, j, v) VALUES (0, 'a', 7, {v});")
+    run(engine, "SET 'ksql.streams.cache.max.bytes.buffering' = '0';")
+    for window in ("", "WINDOW TUMBLING (SIZE 1 SECOND) "):
+        text = f"SELECT SUM(v) AS total, j, k FROM s {window}GROUP BY k, j HAVING SUM(v) < 5 EMIT CHANGES LIMIT 2;"
+        query = run(engine, text)
+        assert [(row.values, row.is_tombstone) for row in query] == [((1, 7, "a"), False), ((None, 7, "a"), True)]

@@ -34,6 +34,7 @@ class Base:
     def __init__(self, stores: Mapping[str, StateStore], outputs: Any, problems: Any) -> None:
         self.stores, self.outputs, self.problems = stores, outputs, problems
         self.rows_by_node: dict[str, int] = {}
+        self.follows_clock = True
 
     def follow(self, stream_time_ms: int) -> None:
         pass

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import msgspec
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from logflume.log import InvalidInput
 from logflume.log.interfaces import Subscription
 from logflume.log.records import TopicPartition
-from logflume.streams.runtime.assigning import Copies, Sharing, assign_copies, assign_tasks
+from logflume.streams.runtime import EngineOptions
+from logflume.streams.runtime.assigning import Copies, Sharing, Told, assign_copies, assign_tasks
 
 ROUNDS_MAX = 6
+
+
+def told(copies: Iterable[str] | Mapping[str, int], rack: str | None = None) -> bytes:
+    """Return what a member says when it joins."""
+    return msgspec.json.encode(Told(rack, dict(copies) if isinstance(copies, Mapping) else dict.fromkeys(copies, 1)))
+
 
 TOPOLOGIES = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 7)), min_size=1, max_size=4)
 """Per sub-topology: its topics, and their partitions."""
@@ -31,7 +41,7 @@ class Group:
 
     def join(self, name: str, on_disk: tuple[str, ...] = ()) -> None:
         topics = frozenset(self.counts)
-        self.members[name] = Subscription(name, name, topics, user_data=msgspec.json.encode(dict.fromkeys(on_disk, 1)))
+        self.members[name] = Subscription(name, name, topics, user_data=told(on_disk))
 
     def settle(self) -> None:
         """Rebalance until nobody has to give anything up."""
@@ -46,9 +56,11 @@ class Group:
                 assert not held_by_others & set(shares[name]), "nobody gets what another one still has"
                 has_given_up |= bool(member.owned - set(shares[name]))
                 self.moved.update(set(shares[name]) - member.owned)
-                on_disk = set(msgspec.json.decode(member.user_data)) | {self.task_of(tp) for tp in shares[name]}
-                told = msgspec.json.encode(dict.fromkeys(sorted(on_disk), 1))
-                self.members[name] = replace(member, owned=frozenset(shares[name]), generation=self.generation, user_data=told)
+                on_disk = set(msgspec.json.decode(member.user_data).get("copies", ())) | {self.task_of(tp) for tp in shares[name]}
+                told_now = told(sorted(on_disk))
+                self.members[name] = replace(
+                    member, owned=frozenset(shares[name]), generation=self.generation, user_data=told_now
+                )
             if not has_given_up:
                 return
         raise AssertionError("the group does not come to rest")
@@ -120,9 +132,10 @@ def test_after_a_restart_of_all_each_has_what_it_had(shape: list[tuple[int, int]
 
 
 def test_what_a_member_says_of_its_disk_may_be_anything() -> None:
-    members = [Subscription(str(n), None, frozenset({"t"}), user_data=data) for n, data in enumerate([b"\xff", b'["a"]', b""])]
-    shares = assign_tasks(Sharing({"sub": ["t"]}), members, {"t": 3})
-    assert sorted(len(share) for share in shares.values()) == [1, 1, 1]
+    said = [b"\xff", b'["a"]', b"", b'{"rack": 3}', b'{"copies": {"a": "b"}}']
+    members = [Subscription(str(n), None, frozenset({"t"}), user_data=data) for n, data in enumerate(said)]
+    shares = assign_tasks(Sharing({"sub": ["t"]}), members, {"t": 5})
+    assert sorted(len(share) for share in shares.values()) == [1] * 5
 
 
 def test_members_with_other_topics_get_what_they_want() -> None:
@@ -142,13 +155,15 @@ class Copying:
     def __init__(self, partitions: int, standby_replicas: int) -> None:
         self.sharing = Sharing({"sub": ["t"]}, frozenset({"sub"}), standby_replicas, warmup_replicas_max=2)
         self.counts = {"t": partitions}
+        self.racks: dict[str, str | None] = {}
         self.disks: dict[str, dict[str, int]] = {}
         self.owned: dict[str, frozenset[TopicPartition]] = {}
         self.copies: dict[str, Copies] = {}
         self.generation = 0
         self.restored_from_nothing = 0
 
-    def join(self, name: str) -> None:
+    def join(self, name: str, rack: str | None = None) -> None:
+        self.racks[name] = rack
         self.disks.setdefault(name, {})
         self.owned.setdefault(name, frozenset())
 
@@ -160,7 +175,7 @@ class Copying:
         """Deal out once; return whether somebody asks for another time."""
         self.generation += 1
         members = [
-            Subscription(name, name, frozenset({"t"}), owned, self.generation, msgspec.json.encode(self.disks[name]))
+            Subscription(name, name, frozenset({"t"}), owned, self.generation, told(self.disks[name], self.racks[name]))
             for name, owned in self.owned.items()
         ]
         shares = assign_tasks(self.sharing, members, self.counts)
@@ -227,6 +242,23 @@ def test_large_state_moves_only_to_where_it_is_and_copies_are_kept(
     assert group.restored_from_nothing == 0
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 2), st.lists(st.sampled_from(["a", "b", "c", None]), min_size=1, max_size=6))
+def test_copies_are_in_as_many_racks_as_can_be(partitions: int, standby_replicas: int, racks: list[str | None]) -> None:
+    group = Copying(partitions, standby_replicas)
+    for number, rack in enumerate(racks):
+        group.join(f"m{number}", rack)
+        group.settle()
+    there = {rack for rack in racks if rack is not None}
+    for partition in range(partitions):
+        task, copies = f"sub.{partition}", min(standby_replicas, len(racks) - 1)
+        (owner,) = [name for name, owned in group.owned.items() if TopicPartition("t", partition) in owned]
+        having = [owner, *(name for name, each in group.copies.items() if task in each.standbys)]
+        assert len(having) == 1 + copies
+        wanted = min(copies + (group.racks[owner] is not None), len(there))
+        assert len({group.racks[name] for name in having} - {None}) == wanted
+
+
 def test_what_is_to_move_warms_up_first_and_few_at_a_time() -> None:
     group = Copying(6, 0)
     group.join("old")
@@ -237,3 +269,10 @@ def test_what_is_to_move_warms_up_first_and_few_at_a_time() -> None:
     assert len(group.copies["new"].warmups) == 2
     group.settle()
     group.check()
+
+
+def test_a_rack_is_a_name() -> None:
+    assert EngineOptions(rack="zone-a").rack == "zone-a"
+    for wrong in ("", 3, "x" * 250):
+        with pytest.raises(InvalidInput, match="rack must be a name"):
+            EngineOptions(rack=wrong)  # type: ignore[arg-type]
