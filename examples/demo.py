@@ -219,8 +219,8 @@ def compare_applications(log: Log, address: str) -> bool:
     names = ["WEEKLY_LIVE"]
     if has_java():
         checkpoint = str(DATA / "state" / "spark")
-        args = ["backfill", "-e", followed, "--follow", "--until-end", "--checkpoint", checkpoint, "--bootstrap", address]
-        run(*args)
+        run("sql", "-e", f"SET 'engine' = 'spark'; {followed}", "--bootstrap", address)
+        run("sql", "on-spark", "--until-end", "--state-dir", checkpoint, "--bootstrap", address)
         names.append("weekly_spark")
     wait_for(log, address, "the live query")
     handed = newest(log, "weekly")

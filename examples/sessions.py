@@ -16,7 +16,7 @@ class Click(msgspec.Struct):
     cents: int = 0
 
 
-app = lf.App("visits")
+app = lf.App("clickstream")
 (
     app.stream("clicks", Click)
     .group_by(col.user)

@@ -38,19 +38,32 @@ class InvalidInput(LogflumeError):
 
 
 class UnknownName(InvalidInput):
-    """A name that does not exist; the message lists near matches."""
+    """A name that does not exist; the message lists near matches, or else all there are, if they are few.
+
+    >>> print(UnknownName("column of 'orders'", "cent", ["item", "cents"]))
+    unknown column 'cent' of 'orders'; did you mean 'cents'?
+    >>> print(UnknownName("store", "totals", ["spent"]))
+    unknown store 'totals'; there is spent
+    """
 
     code = "UNKNOWN_NAME"
+    listed_max = 8
 
     def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
+        known = list(known)
         near = near_matches(name, known)
         hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
-        super().__init__(f"unknown {what} {name!r}{hint}")
+        if not near and 0 < len(known) <= self.listed_max:
+            hint = f"; there is {', '.join(known)}"
+        kind, of, owner = what.partition(" of ")
+        super().__init__(f"unknown {kind} {name!r}{of}{owner}{hint}")
         self.what, self.name, self.near = what, name, near
 
 
 class UnknownTopic(UnknownName):
     """A topic that does not exist; the message says how it is made where none has nearly that name."""
+
+    listed_max = 0
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         super().__init__("topic", name, known)

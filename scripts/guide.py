@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 import runpy
 from collections.abc import Iterator
@@ -19,6 +21,8 @@ from logflume.connect import connector_names, connector_spec, find_connector
 
 EXAMPLES = ("sessions", "fraud", "sensors", "search_table", "features")
 PROMISES = ("What you can rely on", "Honest limits")
+PICTURE = re.compile(r"\(pictures/(\w+)\.([\w-]+)\.svg\)")
+PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
 DOCTEST = re.compile(r"^>>> .*(?:\n(?!\s*$).*)*", re.MULTILINE)
 TAG = re.compile(r"(`[^`]*`)|<")
@@ -41,6 +45,7 @@ def on_files(files: Files, config: Any) -> Files:
         "limits.md": promises((root / "README.md").read_text()),
         "examples.md": "\n".join(example_lines(root / "examples")),
         **pictures(root / "examples"),
+        **page_pictures(root / "docs"),
     }
     for name, text in made.items():
         files.append(File.generated(config, name, content=text))
@@ -87,6 +92,22 @@ def pictures(folder: Path) -> dict[str, str]:
     return {
         f"pictures/{name}.svg": runpy.run_path(str(folder / f"{name}.py"))["app"].topology().describe().svg() for name in EXAMPLES
     }
+
+
+def page_pictures(folder: Path) -> dict[str, str]:
+    """Return the pictures of applications that pages define, `pictures/PAGE.APPLICATION.svg`, for the pages that show some."""
+    made: dict[str, str] = {}
+    for page in sorted(folder.glob("*.md")):
+        text = page.read_text()
+        wanted = {name for _, name in PICTURE.findall(text)}
+        scope: dict[str, Any] = {"__name__": page.stem}
+        for block in PYTHON.findall(text) if wanted else ():
+            with contextlib.redirect_stdout(io.StringIO()):
+                exec(block, scope)
+            app = scope.get("app")
+            if app is not None and app.name in wanted:
+                made[f"pictures/{page.stem}.{app.name}.svg"] = app.topology().describe().svg()
+    return made
 
 
 def plain(text: str) -> str:

@@ -15,6 +15,7 @@ from .definitions import apply_definition, check_is_free
 from .errors import StatementError
 from .parser import parse_statement
 from .planner import PlannedQuery, plan_create_as, plan_insert
+from .properties import ENGINE
 from .recorded import RecordedPlan
 from .upgrades import check_replaceable
 
@@ -46,7 +47,7 @@ class Applied:
             case ast.CreateAs() | ast.InsertQuery():
                 return self._with_query(statement, context, command)
             case ast.QueryControl():
-                return self._controlled(statement)
+                return self._controlled(statement, command.properties)
         catalog = apply_definition(statement, context)
         return Applied(catalog, {q: known for q, known in self.queries.items() if q in catalog.queries})
 
@@ -73,7 +74,8 @@ class Applied:
         catalog = replace(catalog, next_number=catalog.next_number + 1)
         return Applied(catalog, {**queries, query_id: KnownQuery(planned, command.plan)})
 
-    def _controlled(self, s: ast.QueryControl) -> Applied:
+    def _controlled(self, s: ast.QueryControl, properties: Mapping[str, str]) -> Applied:
+        """`properties`: where RESUME says what runs the query from now on, if it shall be another."""
         if s.query_id is None:
             raise StatementError("expected the id of one query", s.span)
         if s.verb == "TERMINATE":
@@ -82,8 +84,9 @@ class Applied:
         found = self.catalog.queries.get(s.query_id)
         if found is None:
             raise StatementError(f"Unknown queryId: {s.query_id}", s.span)
-        paused = replace(found, is_paused=s.verb == "PAUSE")
-        return replace(self, catalog=self.catalog.with_query(paused))
+        moved = {ENGINE: properties[ENGINE]} if s.verb == "RESUME" and ENGINE in properties else {}
+        changed = replace(found, is_paused=s.verb == "PAUSE", properties={**found.properties, **moved})
+        return replace(self, catalog=self.catalog.with_query(changed))
 
 
 def plan_persistent(s: ast.CreateAs | ast.InsertQuery, context: Context, query_id: str) -> PlannedQuery:

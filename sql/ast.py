@@ -548,14 +548,6 @@ class RunScript(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class AssertSource(Node):
-    name: str
-    is_table: bool
-    elements: tuple[ColumnElement, ...]
-    properties: tuple[Property, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class AssertTopic(Node):
     """`is_absent`: NOT EXISTS."""
 
@@ -576,8 +568,8 @@ class AssertSchema(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Unsupported(Node):
-    """A statement of the dialect that has no meaning here yet; `what` names it."""
+class AssertInTest(Node):
+    """An assertion that only tools know which run test scripts. `what`: as it begins."""
 
     what: str
 
@@ -605,8 +597,7 @@ Statement = (
     | Define
     | Undefine
     | RunScript
-    | AssertSource
     | AssertTopic
     | AssertSchema
-    | Unsupported
+    | AssertInTest
 )

@@ -97,9 +97,9 @@ def _show(what: str) -> Callable[..., ast.Show]:
     return build
 
 
-def _unsupported(what: str) -> Callable[..., ast.Unsupported]:
-    def build(self: AstBuilder, meta: Any, children: list[Any]) -> ast.Unsupported:
-        return ast.Unsupported(what, span=_span(meta))
+def _assert_in_test(what: str) -> Callable[..., ast.AssertInTest]:
+    def build(self: AstBuilder, meta: Any, children: list[Any]) -> ast.AssertInTest:
+        return ast.AssertInTest(what, span=_span(meta))
 
     return build
 
@@ -763,8 +763,8 @@ class AstBuilder(Transformer[Token, Any]):
         if_there, name = children
         return ast.DropConnector(str(name), if_there is not None, span=_span(meta))
 
-    assert_values = _unsupported("ASSERT VALUES")
-    assert_tombstone = _unsupported("ASSERT NULL VALUES")
+    assert_values = _assert_in_test("ASSERT VALUES")
+    assert_tombstone = _assert_in_test("ASSERT NULL VALUES")
 
     def assert_topic(self, meta: Any, children: list[Any]) -> ast.AssertTopic:
         absent, name, properties, timeout = children
@@ -775,7 +775,5 @@ class AstBuilder(Transformer[Token, Any]):
         found = None if subject is None else _name_or_string(subject)
         return ast.AssertSchema(found, None if number is None else _whole(number), absent is not None, timeout, span=_span(meta))
 
-    def assert_source(self, meta: Any, children: list[Any]) -> ast.AssertSource:
-        kind, name, elements, properties = children
-        is_table = str(kind).upper() == "TABLE"
-        return ast.AssertSource(str(name), is_table, elements or (), properties or (), span=_span(meta))
+    def assert_source(self, meta: Any, children: list[Any]) -> ast.AssertInTest:
+        return ast.AssertInTest(f"ASSERT {str(children[0]).upper()}", span=_span(meta))

@@ -16,6 +16,7 @@ from logflume.streams.graph import CalendarWindow, SessionWindow, TimeWindow
 from .ast import NOWHERE, Span
 from .errors import UnknownSource
 from .format import name_text
+from .properties import ENGINE, LIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,11 @@ class QueryInfo:
     sources: tuple[str, ...]
     properties: Mapping[str, str] = field(default_factory=dict)
     is_paused: bool = False
+
+    @property
+    def engine(self) -> str:
+        """What runs it: LIVE or SPARK."""
+        return self.properties.get(ENGINE, LIVE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from .errors import StatementError
 from .following import Following
 from .format import statement_text
 from .inference import inferred
+from .on_spark import check_spark_runs
+from .properties import ENGINE, SPARK
 from .results import Message, Result
 
 
@@ -106,8 +108,8 @@ def define(
     return Message(f"{s.name} {done[type(s).__name__]}")
 
 
-def control(s: ast.QueryControl, following: Following) -> Result:
-    """End, pause or resume one query or all."""
+def control(s: ast.QueryControl, context: Context, following: Following) -> Result:
+    """End, pause or resume one query or all; RESUME under an `engine` moves it there."""
     queries = following.catalog.queries
     if s.query_id is None:
         wanted = list(queries)
@@ -119,7 +121,11 @@ def control(s: ast.QueryControl, following: Following) -> Result:
             raise StatementError(f"Unknown queryId: {s.query_id}.{hint}", s.span)
     if s.verb != "TERMINATE":
         wanted = [q for q in wanted if queries[q].is_paused != (s.verb == "PAUSE")]
+    moved = {ENGINE: context.properties[ENGINE]} if s.verb == "RESUME" and ENGINE in context.properties else {}
+    if moved.get(ENGINE) == SPARK:
+        for query_id in wanted:
+            check_spark_runs(following.compiled(query_id, following.applied.queries[query_id]), s.span)
     for query_id in wanted:
-        following.record(Command(f"{s.verb} `{query_id}`"))
+        following.record(Command(f"{s.verb} `{query_id}`", properties=moved))
     done = {"TERMINATE": "terminated", "PAUSE": "paused", "RESUME": "resumed"}[s.verb]
     return Message(f"{done} {', '.join(wanted) if wanted else 'nothing: no query to which that applies'}")

@@ -12,7 +12,7 @@ from .binding.context import Context
 from .binding.scope import RESERVED_COLUMNS
 from .catalog import Catalog, SourceInfo
 from .connectors import create_connector, drop_connector
-from .errors import NotSupported, StatementError
+from .errors import NotSupported, StatementError, for_tests_only
 from .options import check_format
 from .planner import plan_source
 from .properties import check_property
@@ -53,8 +53,8 @@ def apply_definition(statement: ast.Statement, context: Context) -> Catalog:
         case ast.AlterSystem(name, value):
             check_property(name, value, statement.span)
             return context.catalog.with_property(name, value)
-        case ast.Unsupported(what):
-            raise NotSupported(what, statement.span)
+        case ast.AssertInTest(what):
+            raise for_tests_only(what, statement.span)
     raise NotSupported(statement.__class__.__name__, statement.span)
 
 

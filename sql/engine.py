@@ -37,7 +37,7 @@ from .connectors import (
 )
 from .defining import control, create_source, define, define_connector, drop, own_connectors
 from .definitions import check_is_free
-from .errors import StatementError, UnknownSource
+from .errors import NoColumns, StatementError, UnknownSource
 from .executor import KnownSource
 from .first_read import wait_until_read
 from .following import Following
@@ -45,13 +45,14 @@ from .format import statement_text
 from .holders import Holders
 from .inserts import PendingWrites, RecordWriter
 from .listing import describe, explain, picture, show
+from .on_spark import RunQuery, SparkQuery
 from .outside_rows import OutsideRows
 from .parser import parse_statement
 from .plan import QueryPlan
 from .planner import plan_push
 from .preparing import PreparedQuery, checked, create_query, start
 from .printing import find_topic, start_print
-from .properties import PUSH_TOKEN, PUSH_TOKENS
+from .properties import LIVE, PUSH_TOKEN, PUSH_TOKENS, SPARK
 from .pull import run_pull
 from .push import start_push
 from .reach import check_reachable
@@ -59,12 +60,12 @@ from .results import Message, Result, Rows
 from .resuming import Tokens
 from .rights import check_rights
 from .row_records import RecordMakers
-from .running import application_id
+from .running import RunningQueries, application_id, live_engines
 from .script_files import all_statements
 from .scripts import StatementText, split_script
 from .session import Session, session_statement
 from .shared_readers import SharedReaders
-from .topic_columns import create_stream_hint
+from .topic_columns import columns_hint
 from .tree import source_names
 from .workers import Workers
 
@@ -83,6 +84,8 @@ class SqlEngine:
         service: in the name of the command topic, and prefix of the applications; engines of one service share their catalog.
         runs_queries: False: statements are recorded, another engine of the service runs the queries.
         connectors: what runs those that statements make; None: such statements are refused here.
+        on_spark: runs the queries that are to run on Spark (`SET 'engine' = 'spark'`), and this engine no others; None: this one
+            runs the others.
         registry: where schemas are unless a session says otherwise (`ksql.schema.registry.url`); None: `default_registry`.
 
     >>> import pathlib, tempfile
@@ -110,13 +113,19 @@ class SqlEngine:
         library: Library | None = None,
         registry: str | None = None,
         connectors: ConnectorsOf | None = None,
+        on_spark: RunQuery | None = None,
     ) -> None:
         self._registry = default_registry() if registry is None else registry
         self.log, self.service = log, service
         self.functions = library or builtin_library()
         self._session = Session()
         options = replace(options or EngineOptions(), state_dir=data_dir / "state")
-        self.following = Following(log, service, self.functions, options, runs_queries=runs_queries, connectors=connectors)
+        make = live_engines(log, options) if on_spark is None else partial(SparkQuery, on_spark, options.state_dir)
+        running = RunningQueries(log, options, service, make)
+        kind = LIVE if on_spark is None else SPARK
+        self.following = Following(
+            log, service, self.functions, running, kind=kind, runs_queries=runs_queries, connectors=connectors
+        )
         self._workers = Workers(log, service)
         self.holders = Holders(self.following, self._workers)
         self._readers = SharedReaders(log)
@@ -237,8 +246,8 @@ class SqlEngine:
                 return results
             return [self._first_read(each, user.on_read, user.reads_until_s) for each in results]
         except StatementError as e:
-            if isinstance(e, UnknownSource) and user.rights.is_admin:
-                e.reason += create_stream_hint(self.log, e.name)
+            if isinstance(e, UnknownSource | NoColumns) and user.rights.is_admin:
+                e.reason += columns_hint(self.log, e)
             e.locate(source.text, first_line=source.line, first_column=source.column)
             raise
 
@@ -254,7 +263,7 @@ class SqlEngine:
             case ast.Drop():
                 return [drop(statement, context, self.following)]
             case ast.QueryControl():
-                return [control(statement, self.following)]
+                return [control(statement, context, self.following)]
             case ast.CreateConnector() | ast.DropConnector():
                 return [define_connector(statement, context, self.following)]
             case ast.Show("CONNECTORS" | "SOURCE CONNECTORS" | "SINK CONNECTORS" as what):
@@ -388,6 +397,8 @@ class SqlEngine:
         query_id = made.query_id if isinstance(made, Message) else None
         known = self.following.applied.queries.get(query_id or "")
         if not isinstance(made, Message) or query_id is None or known is None or next(self.holders.readers(), None) is None:
+            return made
+        if self.catalog.queries[query_id].engine == SPARK:
             return made
         plan, admin = self.following.compiled(query_id, known), self.log.admin()
         left = wait_until_read(

@@ -3,6 +3,7 @@
 SqlError                    anything about SQL
 +-- StatementError          a statement that cannot be run: position, cause and fix; nothing has changed
 |   +-- UnknownSource       no stream or table of that name
+|   +-- NoColumns           a stream or table is declared without columns
 |   +-- SyntaxFault         the text is not of the dialect (ksqlDB's parse error)
 |   +-- NotSupported        of the dialect, but without meaning here yet
 +-- QueryFailed             a running query stopped
@@ -79,6 +80,16 @@ class UnknownSource(StatementError):
         self.name = name
 
 
+class NoColumns(StatementError):
+    """The statement declares `name` over a topic, and no columns."""
+
+    def __init__(self, name: str, topic: str, what: str, span: Span = NOWHERE) -> None:
+        key = "KEY" if what == "STREAM" else "PRIMARY KEY"
+        example = f"CREATE {what} {what[0]} (ID BIGINT {key}, NAME STRING) WITH (...)"
+        super().__init__(f"The statement does not define any columns. Name them, as in {example}", span)
+        self.name, self.topic, self.what = name, topic, what
+
+
 class SyntaxFault(StatementError):
     """The text is not a statement of the dialect."""
 
@@ -92,6 +103,15 @@ class NotSupported(StatementError):
 
     def __init__(self, what: str, span: Span = NOWHERE) -> None:
         super().__init__(f"{what} is not supported yet", span)
+
+
+def for_tests_only(what: str, span: Span) -> StatementError:
+    """Return the error for an assertion that only tools know which run test scripts, here as in ksqlDB."""
+    return StatementError(
+        f"{what} is for tools that run test scripts, as in ksqlDB; SELECT and DESCRIBE tell what is there, and ASSERT TOPIC or "
+        "SCHEMA waits for it",
+        span,
+    )
 
 
 class QueryFailed(LogflumeError):

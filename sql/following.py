@@ -12,7 +12,7 @@ from types import MappingProxyType
 from logflume.log import LogflumeError
 from logflume.log.interfaces import Log
 from logflume.streams.functions import Library
-from logflume.streams.runtime import EngineOptions, internal_topics
+from logflume.streams.runtime import internal_topics
 from logflume.streams.seams import Plan
 
 from .applying import Applied, KnownQuery
@@ -21,7 +21,7 @@ from .command_log import Command, CommandLog, command_topic
 from .connectors import Connectors, ConnectorsOf
 from .errors import StatementError
 from .recorded import check_same, recorded_plan
-from .running import RunningQueries, application_id, compile_topology
+from .running import RunningQueries, Wanted, application_id, compile_query
 from .table_state import Tables
 
 _log = logging.getLogger("logflume.sql")
@@ -34,7 +34,7 @@ class Following:
 
     Attributes:
         applied: what the commands have made, as of the last one that was read.
-        runs_queries: whether queries and connectors run in this process.
+        runs_queries: whether queries and connectors run in this process: those queries that are for its `kind` of engine.
         problems: commands that could not be applied, and why.
     """
 
@@ -43,8 +43,9 @@ class Following:
         log: Log,
         service: str,
         functions: Library,
-        options: EngineOptions,
+        running: RunningQueries,
         *,
+        kind: str,
         runs_queries: bool,
         connectors: ConnectorsOf | None,
     ) -> None:
@@ -53,7 +54,8 @@ class Following:
         self.applied = Applied()
         self.problems: list[str] = []
         self.tables = Tables()
-        self.running = RunningQueries(log, options, service)
+        self.running, self._kind = running, kind
+        self._left: dict[str, frozenset[str]] = {}
         self.connectors: Connectors | None = None if connectors is None else connectors(log, service)
         self.commands = CommandLog(log, command_topic(service))
 
@@ -121,16 +123,29 @@ class Following:
         for query_id, known in before.queries.items():
             if query_id not in queries:
                 self.tables.forget(query_id)
-                self.running.forget(query_id, self._topics_of(query_id, known))
-            elif known is not self.applied.queries[query_id] or queries[query_id].is_paused:
+                self._left[query_id] = self._topics_of(query_id, known)
+                if before.catalog.queries[query_id].engine == self._kind:
+                    self.running.forget(query_id, self._left.pop(query_id))
+            elif known is not self.applied.queries[query_id] or queries[query_id].is_paused or not self._is_own(query_id):
                 self.tables.forget(query_id)
                 self.running.stop(query_id)
-        wanted = {q: known for q, known in self.applied.queries.items() if not queries[q].is_paused}
-        self.running.keep({q: partial(self.compiled, q, known, compiled.get(q)) for q, known in wanted.items()})
+        for query_id, topics in list(self._left.items()):
+            if self.running.forget_if_left(query_id, topics):
+                del self._left[query_id]
+        wanted = {q: known for q, known in self.applied.queries.items() if not queries[q].is_paused and self._is_own(q)}
+        self.running.keep({q: self._wanted(q, known, compiled.get(q)) for q, known in wanted.items()})
+
+    def _is_own(self, query_id: str) -> bool:
+        """Return whether a query is for the kind of engine that runs here."""
+        return self.catalog.queries[query_id].engine == self._kind
+
+    def _wanted(self, query_id: str, known: KnownQuery, compiled: Plan | None) -> Wanted:
+        load = partial(compile_query, known.planned, application_id(self.service, query_id))
+        return Wanted(partial(self.compiled, query_id, known, compiled), load)
 
     def compiled(self, query_id: str, known: KnownQuery, compiled: Plan | None = None) -> Plan:
         """Return a query as it is to run. Raises PlanChanged when it is planned otherwise than it was made."""
-        compiled = compiled or compile_topology(known.planned.topology, application_id(self.service, query_id))
+        compiled = compiled or compile_query(known.planned, application_id(self.service, query_id))
         if known.recorded is not None:
             check_same(known.recorded, recorded_plan(known.planned, compiled))
         return compiled
@@ -140,7 +155,7 @@ class Following:
         if engine is not None:
             return internal_topics(engine.plan)
         try:
-            return internal_topics(compile_topology(known.planned.topology, application_id(self.service, query_id)))
+            return internal_topics(compile_query(known.planned, application_id(self.service, query_id)))
         except StatementError:
             return frozenset()
 

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from logflume.log.registry import EVERYTHING, Rights
-from logflume.streams.runtime import EngineState, EngineStatus
+from logflume.streams.runtime import Engine, EngineState, EngineStatus
 from logflume.streams.seams import changelog_topic
 
 from .catalog import SourceInfo
 from .connectors import UNASSIGNED, ConnectorState
 from .following import Following
+from .on_spark import driver_status
+from .properties import LIVE, SPARK
 from .pull import KeptTable
 from .pull_reads import table_rows
 from .rights import without_records
@@ -34,10 +36,12 @@ class Holders:
         found = {query_id: [each] for query_id, each in self.local_status().items()}
         for query_id, status in self._workers.status().items():
             found.setdefault(query_id, []).append(status)
+        catalog, admin = self._following.catalog, self._following.log.admin()
+        driven = [q for q, info in catalog.queries.items() if info.engine == SPARK and not info.is_paused and q not in found]
+        found |= {q: [driver_status(admin, application_id(self._following.service, q))] for q in driven}
         merged = {query_id: merged_status(each) for query_id, each in found.items()}
         if rights.is_admin:
             return merged
-        catalog = self._following.catalog
         return {q: without_records(each, catalog.queries.get(q), rights, catalog) for q, each in merged.items()}
 
     def local_status(self) -> Mapping[str, EngineStatus]:
@@ -60,14 +64,14 @@ class Holders:
         """Return what this process holds of a table's state; nothing of what it does not."""
         known, engine = self._following.applied.queries.get(read.query_id), self._following.running.engine(read.query_id)
         shape = None if known is None else self._following.tables.shape(known.planned)
-        return TablePage() if shape is None or engine is None else read_state(shape, engine, read)
+        return TablePage() if shape is None or not isinstance(engine, Engine) else read_state(shape, engine, read)
 
     def changelog_of(self, query_id: str, store: str) -> str:
         """Return the changelog topic of a query's store."""
         return changelog_topic(application_id(self._following.service, query_id), store)
 
     def kept(self, source: SourceInfo, *, rights: Rights) -> KeptTable | None:
-        """Return where the rows of a table are, None when its topic tells: no query keeps them, or nobody runs it.
+        """Return where the rows of a table are, None when its topic tells: no query keeps them, or nobody runs it live.
 
         `rights`: of who reads them.
         """
@@ -79,6 +83,7 @@ class Holders:
             or shape is None
             or next(self.readers(), None) is None
             or applied.catalog.queries[shape.query_id].is_paused
+            or applied.catalog.queries[shape.query_id].engine != LIVE
         ):
             return None
         topic = self.changelog_of(shape.query_id, shape.store)

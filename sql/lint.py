@@ -135,7 +135,7 @@ def _apply(script: _Script, statement: ast.Statement, source: StatementText) -> 
             statement = inferred(statement, context)
             script.catalog = apply_definition(statement, context)
             _register(script.catalog.sources[statement.name])
-        case ast.Drop() | ast.AlterSource() | ast.CreateType() | ast.DropType() | ast.AlterSystem() | ast.Unsupported():
+        case ast.Drop() | ast.AlterSource() | ast.CreateType() | ast.DropType() | ast.AlterSystem() | ast.AssertInTest():
             script.catalog = apply_definition(statement, context)
 
 

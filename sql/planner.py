@@ -40,7 +40,7 @@ from .binding.query import BoundQuery, Target, bind_query, unknown_timestamp, wi
 from .binding.scope import RESERVED_COLUMNS
 from .binding.sources import HEADERS_TYPE, as_timestamp
 from .catalog import Catalog, HeaderColumn, QueryInfo, SourceInfo, WindowInfo
-from .errors import StatementError, SyntaxFault
+from .errors import NoColumns, StatementError, SyntaxFault
 from .format import name_text, statement_text
 from .options import (
     KEY_SIDE,
@@ -96,10 +96,7 @@ def plan_source(s: ast.CreateSource, context: Context) -> SourceInfo:
     if s.is_source and s.or_replace:
         raise StatementError(_replace_refused(s), s.span)
     if not s.elements:
-        raise StatementError(
-            "The statement does not define any columns. Name them, as in CREATE STREAM S (ID BIGINT KEY, NAME STRING) WITH (...)",
-            s.span,
-        )
+        raise NoColumns(s.name, options.get("KAFKA_TOPIC") or "", "TABLE" if s.is_table else "STREAM", s.span)
     key, value, headers = _columns(s, context.catalog)
     if s.is_table and not key:
         raise StatementError("Tables require a PRIMARY KEY. Please define the PRIMARY KEY.", s.span)

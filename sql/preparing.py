@@ -15,10 +15,12 @@ from .definitions import check_is_free, id_beside, new_query_id
 from .errors import StatementError
 from .following import Following
 from .format import statement_text
+from .on_spark import check_spark_runs
 from .planner import PlannedQuery, register_schemas
+from .properties import ENGINE, SPARK
 from .recorded import recorded_plan
 from .results import Message, Result
-from .running import application_id, compile_topology
+from .running import application_id, compile_query
 from .upgrades import check_replaceable
 
 
@@ -37,7 +39,7 @@ class PreparedQuery:
 
     def compile(self) -> Plan:
         """Return the query as the streams runtime runs it. Picklable as a bound method, for Spark's workers."""
-        return compile_topology(self.planned.topology, self.application)
+        return compile_query(self.planned, self.application)
 
 
 def create_query(s: ast.CreateAs | ast.InsertQuery, context: Context, following: Following) -> Result:
@@ -68,7 +70,9 @@ def checked(
     if replaced is not None:
         check_replaceable(following.applied.queries[replaced].planned, planned, s.span, is_beside=is_beside)
     application = application_id(following.service, query_id)
-    compiled = compile_topology(planned.topology, application)
+    compiled = compile_query(planned, application)
+    if context.properties.get(ENGINE) == SPARK:
+        check_spark_runs(compiled, s.span)
     what = f"{'Table' if isinstance(s, ast.CreateAs) and s.is_table else 'Stream'} {planned.query.sink}"
     verb = ("created" if replaced is None else "replaced") if isinstance(s, ast.CreateAs) else "is being filled"
     command = Command(statement_text(s), query_id, dict(context.properties), recorded_plan(planned, compiled))
@@ -84,4 +88,5 @@ def start(prepared: PreparedQuery, compiled: Plan, following: Following) -> Mess
             create_results(compiled, following.log.admin())
         following.record(prepared.command, compiled)
     query_id = prepared.command.query_id
-    return Message(f"{prepared.what}, running query with ID {query_id}", query_id)
+    where = ", on Spark (logflume sql on-spark)" if prepared.planned.query.engine == SPARK else ""
+    return Message(f"{prepared.what}, running query with ID {query_id}{where}", query_id)

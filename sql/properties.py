@@ -17,6 +17,7 @@ CACHE_BYTES = "ksql.streams.cache.max.bytes.buffering"
 PUSH_TOKENS = "ksql.query.push.v2.continuation.tokens.enabled"
 PUSH_TOKEN = "request.ksql.query.push.continuation.token"
 COMPUTED = "logflume.query.once.enabled"
+ENGINE, LIVE, SPARK = "engine", "live", "spark"
 CACHE_NAMES = (CACHE_BYTES, "cache.max.bytes.buffering", "ksql.streams.statestore.cache.max.bytes", "statestore.cache.max.bytes")
 ASSERT_TOPIC_MS = "ksql.assert.topic.default.timeout.ms"
 ASSERT_SCHEMA_MS = "ksql.assert.schema.default.timeout.ms"
@@ -30,6 +31,7 @@ _NUMBERS = frozenset({*CACHE_NAMES, ASSERT_TOPIC_MS, ASSERT_SCHEMA_MS})
 
 # name -> what it does. Names of ksqlDB, where it has one.
 PROPERTIES: Mapping[str, str] = {
+    ENGINE: "what runs queries that are made or resumed now: live (the default), or spark, by `logflume sql on-spark`",
     "auto.offset.reset": "where SELECT ... EMIT CHANGES starts: earliest (the default) or latest",
     "ksql.streams.auto.offset.reset": "the same",
     CACHE_BYTES: "0: a table puts out each change; else, by default, the last of each key at every task commit",
@@ -71,6 +73,8 @@ def check_property(name: str, value: str | None, span: Span) -> None:
         raise StatementError(f"Unknown property: {name}{hint}", span)
     if value is not None and name.endswith("auto.offset.reset") and value.lower() not in ("earliest", "latest"):
         raise StatementError(f"'{name}' is 'earliest' or 'latest', found '{value}'", span)
+    if name == ENGINE and value not in (None, LIVE, SPARK):
+        raise StatementError(f"'{name}' is '{LIVE}' or '{SPARK}', found '{value}'", span)
     if value is not None and name in _NUMBERS and not (value.isdecimal() and value.isascii()):
         what = "milliseconds" if name.endswith(".ms") else "bytes"
         raise StatementError(f"'{name}' is a number of {what}, found '{value}'", span)

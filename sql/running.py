@@ -1,4 +1,7 @@
-"""Persistent queries while they run: one streams engine each, started, looked into, stopped, and cleaned up after."""
+"""Persistent queries while they run, each by an engine of its own: started, looked into, stopped, and cleaned up after.
+
+Which engine, whoever makes them says: that of streams, or Spark (`on_spark.py`).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
+from typing import Protocol
 
 from logflume.log import InvalidInput, LogflumeError
 from logflume.log.interfaces import Log
@@ -19,6 +23,7 @@ from logflume.streams.runtime import Engine, EngineOptions, EngineState, EngineS
 from logflume.streams.seams import Plan
 
 from .errors import NotSupported, StatementError
+from .planner import PlannedQuery
 from .reach import is_reachable
 
 FIRST_PAUSE_S, PAUSE_MAX_S = 1.0, 60.0
@@ -30,6 +35,11 @@ _log = logging.getLogger("logflume.sql")
 def application_id(service: str, query_id: str) -> str:
     """Return the name of a query's application: its group, and the prefix of its internal topics."""
     return f"{service}-{re.sub(r'[^A-Za-z0-9._-]', '_', query_id)}"
+
+
+def compile_query(query: PlannedQuery, application: str) -> Plan:
+    """Compile a persistent query under its application's name; raises as `compile_topology`."""
+    return compile_topology(query.topology, application)
 
 
 def compile_topology(topology: Topology, application: str) -> Plan:
@@ -65,6 +75,36 @@ class _Failure:
     pause_s: float = FIRST_PAUSE_S
 
 
+class QueryEngine(Protocol):
+    """Runs one query. `plan`: what it runs; `has_ended`: by itself, `status` says why."""
+
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def has_ended(self) -> bool: ...
+    def start(self) -> None: ...
+    def stop(self, *, timeout_s: float) -> None: ...
+    def status(self) -> EngineStatus: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A query that is to run. `compile` refuses one that is planned otherwise than when it was made; `load` pickles."""
+
+    compile: Callable[[], Plan]
+    load: Callable[[], Plan]
+
+
+MakeEngine = Callable[[Plan, Callable[[], Plan]], QueryEngine]
+"""Makes what runs a query: the compiled plan, and what compiles it elsewhere."""
+
+
+def live_engines(log: Log, options: EngineOptions) -> MakeEngine:
+    """Return what makes engines of streams, which ask about their topics together."""
+    look = TopicLook(log.admin(), monotonic_s=time.monotonic)  # as engines go by
+    return lambda plan, load: Engine(plan, log, options, look=look)
+
+
 class RunningQueries:
     """The engines by query id. Not thread-safe: used under the lock of its owner, except `status` and `engine`.
 
@@ -72,16 +112,21 @@ class RunningQueries:
     """
 
     def __init__(
-        self, log: Log, options: EngineOptions, service: str, *, monotonic_s: Callable[[], float] = time.monotonic
+        self,
+        log: Log,
+        options: EngineOptions,
+        service: str,
+        make: MakeEngine,
+        *,
+        monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._log, self._options, self._service, self._monotonic_s = log, options, service, monotonic_s
-        self._look = TopicLook(log.admin(), monotonic_s=time.monotonic)  # as engines go by
-        self._engines: dict[str, Engine] = {}
+        self._log, self._options, self._service, self._make, self._monotonic_s = log, options, service, make, monotonic_s
+        self._engines: dict[str, QueryEngine] = {}
         self._failures: dict[str, _Failure] = {}
 
-    def keep(self, wanted: Mapping[str, Callable[[], Plan]]) -> None:
+    def keep(self, wanted: Mapping[str, Wanted]) -> None:
         """Start those that should run and do not, each compiled when it is started."""
-        for query_id, compiled in wanted.items():
+        for query_id, each in wanted.items():
             engine = self._engines.get(query_id)
             if engine is not None and engine.has_ended:
                 error = engine.status().error
@@ -94,13 +139,13 @@ class RunningQueries:
                 self._failures.pop(query_id)  # it has run well for a while: the next failure begins with a short pause
             if engine is None and (failure is None or self._monotonic_s() >= failure.at_s):
                 try:
-                    self.start(query_id, compiled())
+                    self._start(query_id, each)
                 except LogflumeError as error:
                     self._failed(query_id, str(error))
 
-    def start(self, query_id: str, compiled: Plan) -> None:
+    def _start(self, query_id: str, wanted: Wanted) -> None:
         """Start a query. Raises what the engine refuses: missing topics, state that another process holds."""
-        engine = Engine(compiled, self._log, self._options, look=self._look)
+        engine = self._make(wanted.compile(), wanted.load)
         engine.start()
         self._engines[query_id] = engine
 
@@ -111,7 +156,7 @@ class RunningQueries:
         if before is None or before.error != error:
             _log.warning("query %s: %s; trying again in %g s", query_id, error, pause_s)
 
-    def engine(self, query_id: str) -> Engine | None:
+    def engine(self, query_id: str) -> QueryEngine | None:
         return self._engines.get(query_id)
 
     def status(self) -> Mapping[str, EngineStatus]:
@@ -136,6 +181,14 @@ class RunningQueries:
         """Stop a query and remove its state, its group and these internal topics of it."""
         self.stop(query_id)
         forget_application(self._log, self._options.state_dir, application_id(self._service, query_id), topics)
+
+    def forget_if_left(self, query_id: str, topics: Iterable[str]) -> bool:
+        """Remove what a query left that another engine ran, unless that still runs it; return whether it is done."""
+        application, admin = application_id(self._service, query_id), self._log.admin()
+        if application in admin.list_groups() and admin.describe_group(application).members:
+            return False
+        self.forget(query_id, topics)
+        return True
 
     def close(self) -> None:
         """Stop all; they go on at the next start. A log that is gone is not waited for: nothing can be committed to it."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from logflume.log.registry import EVERYTHING, Rights
 
 from . import ast
-from .errors import NotSupported, StatementError
+from .errors import NotSupported, StatementError, for_tests_only
 from .properties import check_property
 from .results import Message, Result
 
@@ -51,8 +51,8 @@ def session_statement(statement: ast.Statement, user: Session) -> Result:
                 raise StatementError(f"Cannot undefine variable '{name}' which was never defined", statement.span)
             del user.variables[name]
             return Message(f"{name} is not defined any more")
-        case ast.Unsupported(what):
-            raise NotSupported(what, statement.span)
+        case ast.AssertInTest(what):
+            raise for_tests_only(what, statement.span)
         case ast.RunScript():
             raise StatementError("RUN SCRIPT reads files where the script that has it is; send the statements", statement.span)
     raise NotSupported(statement.__class__.__name__, statement.span)

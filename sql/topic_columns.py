@@ -13,6 +13,7 @@ from logflume.log import LogflumeError, TopicPartition, is_internal_topic
 from logflume.log.interfaces import Log
 
 from .binding.scope import RESERVED_COLUMNS
+from .errors import NoColumns, UnknownSource
 from .format import name_text, string_text
 
 RECORDS_MAX, VALUE_BYTES_MAX, DEPTH_MAX, WAIT_S = 50, 100_000, 4, 1.0
@@ -21,10 +22,16 @@ COLUMNS_CHARS_MAX = 4000
 _BY_CLASS = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", str: "STRING"}
 
 
-def create_stream_hint(log: Log, source: str) -> str:
-    """Return the statement for the topic of an unknown source's name, however its case; '' without one, or without an answer."""
+def columns_hint(log: Log, error: UnknownSource | NoColumns) -> str:
+    """Return the statement that was meant, over the topic that it named; '' without one, or without an answer.
+
+    The topic of an unknown source has its name, however its case.
+    """
+    source, what = error.name, error.what if isinstance(error, NoColumns) else "STREAM"
+    topic = error.topic if isinstance(error, NoColumns) else ""
     try:
-        known = [topic for topic in log.admin().list_topics() if topic.upper() == source.upper() and not is_internal_topic(topic)]
+        topics = [each for each in log.admin().list_topics() if not is_internal_topic(each)]
+        known = [each for each in topics if each == topic or (not topic and each.upper() == source.upper())]
         if len(known) != 1:
             return ""
         keys, values = _first_records(log, known[0])
@@ -32,18 +39,20 @@ def create_stream_hint(log: Log, source: str) -> str:
         return ""
     if not values:
         return ""
-    columns = ["k STRING KEY"] if keys and all(map(_is_text, keys)) else []
+    columns = [f"k STRING {'KEY' if what == 'STREAM' else 'PRIMARY KEY'}"] if keys and all(map(_is_text, keys)) else []
     objects = [found for found in map(_json_object, values) if found is not None]
     if len(objects) * 2 < len(values):
         return ""
     named = _merged(objects)
     if not named or "K" in named:
         columns = []
+    if what == "TABLE" and not columns:
+        return ""
     columns += [f"{name_text(name)} {_type(each, 0)}" for name, each in named.items() if name not in RESERVED_COLUMNS]
     listed = ", ".join(columns)
     if not listed or len(listed) > COLUMNS_CHARS_MAX:
         return ""
-    made = f"CREATE STREAM {name_text(source)} ({listed}) WITH (KAFKA_TOPIC = {string_text(known[0])}"
+    made = f"CREATE {what} {name_text(source)} ({listed}) WITH (KAFKA_TOPIC = {string_text(known[0])}"
     return f" There is a topic {known[0]}; by its first {len(values)} records: {made}, VALUE_FORMAT = 'JSON');"
 
 

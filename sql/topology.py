@@ -109,6 +109,8 @@ class _Builder:
 
     def _explode(self, input: p.Operator, columns: tuple[tuple[str, Any, bool], ...]) -> g.Node:
         source = self.build(input)
+        if source.kind is g.EdgeKind.TABLE:  # each change gives its items anew
+            source = self.add("CHANGES", g.ToStream, schema=source.schema, kind=g.EdgeKind.STREAM, inputs=(source.name,))
         value = tuple(Column(n, e.type.element if is_list else e.type) for n, e, is_list in columns)
         schema = replace(source.schema, value=value)
         return self.add("EXPLODE", g.FlatMap, schema=schema, kind=source.kind, inputs=(source.name,), columns=columns)

@@ -558,3 +558,22 @@ def store_of(node: Node) -> str | None:
 
 def _topology(name: str, nodes: dict[str, Node]) -> Topology:
     return Topology(name, MappingProxyType(nodes))
+
+
+def loose_ends(topology: Topology) -> tuple[str, ...]:
+    """Return the nodes of a stream that nothing reads and that do nothing themselves: somebody forgot `.to(topic)`.
+
+    Not the branch of a `split` of which another branch is used.
+    """
+    nodes = topology.nodes
+    read = {source for node in nodes.values() for source in node.inputs}
+    has_effect = (Sink, Route, Foreach, Process, MapBatches, MapAsync)
+    split_from = {node.inputs for name, node in nodes.items() if isinstance(node, Filter) and name in read}
+    return tuple(
+        name
+        for name, node in nodes.items()
+        if name not in read
+        and node.kind is EdgeKind.STREAM
+        and not isinstance(node, has_effect)
+        and not (isinstance(node, Filter) and node.inputs in split_from)
+    )

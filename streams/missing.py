@@ -14,15 +14,21 @@ class UnknownAttribute(UnknownName, AttributeError):  # type: ignore[misc]  # `n
     """There is no such method or function."""
 
 
-def missing(owner: str, name: str, known: Iterable[str]) -> AttributeError:
+def missing(owner: str, name: str, known: Iterable[str], *, elsewhere: str = "") -> AttributeError:
     """Return the error for attribute `name` of `owner`; one that Python itself asks for (`__x__`) gets a plain one.
 
+    `elsewhere`: how one comes to what does have it; said instead of near matches.
+
     >>> str(missing("Stream", "filer", ["filter", "map"]))
-    "unknown attribute of Stream 'filer'; did you mean 'filter'?"
+    "unknown attribute 'filer' of Stream; did you mean 'filter'?"
     """
     if name.startswith("_"):
         return AttributeError(name)
-    return UnknownAttribute(f"attribute of {owner}", name, [each for each in known if not each.startswith("_")])
+    near_to = [] if elsewhere else [each for each in known if not each.startswith("_")]
+    error = UnknownAttribute(f"attribute of {owner}", name, near_to)
+    if elsewhere:
+        error.args = (f"{error}; {elsewhere}",)
+    return error
 
 
 @cache

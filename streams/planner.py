@@ -55,7 +55,7 @@ def check(topology: g.Topology) -> g.Topology:
             raise InvalidInput(f"node {node.name!r} is listed as {name!r}")
         for source in node.inputs:
             if source not in seen:
-                raise UnknownName(f"input of {name!r}:", source, seen)
+                raise UnknownName(f"input of {name!r}", source, seen)
         store = g.store_of(node)
         if store is not None:
             if not _NAME.match(store):

@@ -14,12 +14,11 @@ from logflume.log.page_door import Asker
 from logflume.log.records import TopicPartition
 
 from .planner import plan, rewrite
-from .rows import StoredRow, StoreRows, Within, key_format_of, stored_nodes
+from .rows import Reads, StoredRow, StoreRows, Within, key_format_of, stored_nodes
 from .runtime import Peers, StorePlace
 from .seams import changelog_topic
 from .showing import ROWS_MAX, html_table, show_live
 from .state import EntryCodec
-from .windows import FOREVER_MS
 
 if TYPE_CHECKING:
     from logflume.log import Log
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 _EVERY_MAX_S = 3600
 
 
-class StoreQuery:
+class StoreQuery(Reads):
     """A store of an application over all of its instances. Made by `App.query`; `close` it, or use it in `with`. One thread.
 
     Reads raise StoreUnavailable (retriable) when nobody answers for a partition in time.
@@ -78,24 +77,13 @@ class StoreQuery:
         time."""
         return self._rows.get(key, as_of=as_of)
 
-    def windows(self, key: Any, *, from_ms: int = 0, to_ms: int = FOREVER_MS) -> list[StoredRow]:
-        """Return the rows of the windows of a key that are kept, oldest first: all, or those of a time (see `rows`)."""
-        return self._rows.windows(key, from_ms=from_ms, to_ms=to_ms)
+    def windows_within(self, key: Any, within: Within) -> list[StoredRow]:
+        """Return the rows of a key's windows; see `windows`."""
+        return self._rows.windows_within(key, within)
 
-    def rows(
-        self,
-        start: Any = None,
-        stop: Any = None,
-        *,
-        prefix: str | None = None,
-        from_ms: int = 0,
-        to_ms: int = FOREVER_MS,
-    ) -> list[StoredRow]:
-        """Return all rows, in order of their encoded keys, or some: start <= key < stop, or keys whose text begins with `prefix`.
-
-        Of windows those that start from `from_ms` to `to_ms`, both inclusive; of sessions those that are open at any time of it.
-        """
-        return self._rows.within(Within(start, stop, prefix, from_ms, to_ms))
+    def within(self, within: Within) -> list[StoredRow]:
+        """Return the rows that are asked for; see `rows`."""
+        return self._rows.within(within)
 
     def show(self, *, rows_max: int = ROWS_MAX, every_s: float = 1.0, looks_max: int | None = None) -> None:
         """Show the first rows as a table in a notebook, and what becomes of them, until interrupted (or `looks_max` times).

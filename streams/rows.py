@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -146,7 +147,39 @@ class Entries(Protocol):
     def range(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, Entry]]: ...
 
 
-class StoreRows:
+class Reads(ABC):
+    """How the rows of a store are asked for, wherever it is."""
+
+    def rows(
+        self,
+        start: Any = None,
+        stop: Any = None,
+        *,
+        prefix: str | None = None,
+        from_ms: int = 0,
+        to_ms: int = FOREVER_MS,
+    ) -> list[StoredRow]:
+        """Return all rows, in order of their encoded keys, or some: start <= key < stop, or keys whose text begins with `prefix`.
+
+        Of windows those that start from `from_ms` to `to_ms`, both inclusive; of sessions those that are open at any time of it.
+        Of a versioned table these are the latest rows.
+        """
+        return self.within(Within(start, stop, prefix, from_ms, to_ms))
+
+    def windows(self, key: Any, *, from_ms: int = 0, to_ms: int = FOREVER_MS) -> list[StoredRow]:
+        """Return the rows of the windows of a key that are kept, oldest first, sessions by their end: all, or those of a time."""
+        return self.windows_within(key, Within(from_ms=from_ms, to_ms=to_ms))
+
+    @abstractmethod
+    def within(self, within: Within) -> list[StoredRow]:
+        """Return the rows that are asked for; see `rows`."""
+
+    @abstractmethod
+    def windows_within(self, key: Any, within: Within) -> list[StoredRow]:
+        """Return the rows of a key's windows; see `windows`."""
+
+
+class StoreRows(Reads):
     """The rows of a store, by node."""
 
     def __init__(self, node: g.Node, store: Entries, key_format: FormatSpec) -> None:
@@ -173,22 +206,6 @@ class StoreRows:
         if entry is None or entry.state is None or (self._is_session and entry.state[0] != key.start_ms):
             return None
         return self._record(encoded, entry, as_of)
-
-    def rows(
-        self,
-        start: Any = None,
-        stop: Any = None,
-        *,
-        prefix: str | None = None,
-        from_ms: int = 0,
-        to_ms: int = FOREVER_MS,
-    ) -> list[StoredRow]:
-        """Return all rows, in order of their encoded keys, or some: start <= key < stop, or keys whose text begins with `prefix`.
-
-        Of windows those that start from `from_ms` to `to_ms`, both inclusive; of sessions those that are open at any time of it.
-        Of a versioned table these are the latest rows.
-        """
-        return self.within(Within(start, stop, prefix, from_ms, to_ms))
 
     def within(self, within: Within) -> list[StoredRow]:
         """Return the rows that are asked for; see `rows`."""
@@ -226,14 +243,11 @@ class StoreRows:
             return True
         return bool(key.start_ms <= within.to_ms and (key.end_ms if self._is_session else key.start_ms) >= within.from_ms)
 
-    def windows(self, key: Any, *, from_ms: int = 0, to_ms: int = FOREVER_MS) -> list[StoredRow]:
-        """Return the rows of the windows of a key that are kept, oldest first; sessions by their end.
-
-        From `from_ms` to `to_ms`, both inclusive, are the windows that start there; the sessions that are open at any time of it.
-        """
+    def windows_within(self, key: Any, within: Within) -> list[StoredRow]:
+        """Return the rows of a key's windows; see `windows`."""
         if self._key.window is None:
             raise InvalidInput("the store has no windows: get(key) gives its row")
-        plain, within = self._key.encode_plain(key) or b"", Within(from_ms=from_ms, to_ms=to_ms)
+        plain = self._key.encode_plain(key) or b""
         entries = self._store.range(plain, plain + b"\xff" * (WINDOW_START_BYTES + 1))
         rows = (self._record(full, entry, None) for full, entry in entries if len(full) == len(plain) + WINDOW_START_BYTES)
         return [row for row in rows if row is not None and self._is_in(within, row.key)]

@@ -7,25 +7,29 @@ fields are read as text and cast column by column: one meaning of a value, wheth
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from logflume.connect.api import I64, Broken
 from logflume.log import InvalidInput
 from logflume.log.arrow_values import cast_texts, column_type
-from logflume.log.schemas import Column
+from logflume.log.schemas import STRING, Column
 
 from .file_block import Block, BrokenAt, Start
 from .file_identity import check_grown_only, fingerprint
 from .lines import LineFile
 from .row_ends import quoted_row_ends
 
+_log = logging.getLogger("logflume.connect")
 _INFER_BYTES = 1 << 20
+_NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -127,7 +131,22 @@ class CsvReader:
             )
         except pa.ArrowException as error:
             raise InvalidInput(f"{self._path}: cannot infer the columns ({error}); declare them with value.columns") from error
-        return tuple(Column(field.name, column_type(field.type)) for field in table.schema)
+        columns = tuple(Column(field.name, column_type(field.type)) for field in table.schema)
+        for column, values in zip(columns, table.columns, strict=True):
+            if column.type == STRING:
+                self._tell_numbers(column.name, values.combine_chunks())
+        return columns
+
+    def _tell_numbers(self, name: str, texts: Any) -> None:
+        """Tell of a column that a few rows keep from being one of numbers: likely broken ones."""
+        unfit = texts.filter(pc.invert(pc.match_substring_regex(texts, _NUMBER)))
+        if 0 < len(unfit) <= len(texts) // 20:
+            text = unfit[0].as_py()
+            _log.warning(
+                "%s: column %s is text, because %s of the first %s rows hold no number there (the first: %.40r); declare it "
+                "DOUBLE in value.columns, and those are broken rows",
+                self._path, name, f"{len(unfit):,}", f"{len(texts):,}", text,
+            )  # fmt: skip
 
     def _indices_of(self, columns: tuple[Column, ...]) -> list[int]:
         missing = [column.name for column in columns if column.name not in self._names]

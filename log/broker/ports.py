@@ -9,12 +9,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from logflume.log.protocol import ErrorCode
-from logflume.log.storage import PartitionLog
 
 from .replies import Reply
+
+if TYPE_CHECKING:
+    from logflume.log.storage import PartitionLog
 
 
 class Clock(Protocol):

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from logflume.log.batch import encode_batch
 from logflume.log.batch.header import NO_PRODUCER_ID, producer_of, seal, stamp_producer
@@ -272,6 +272,14 @@ def check_time(timestamp_ms: object) -> None:
         raise TypeError(f"expected whole milliseconds as timestamp_ms, found {type(timestamp_ms).__name__}")
     if not -(2**63) <= timestamp_ms < 2**63:
         raise InvalidInput(f"expected a timestamp_ms of 64 bits, found {timestamp_ms}")
+
+
+def check_partition(partition: object, topic: str, count: int) -> None:
+    """Raise TypeError or InvalidInput unless this is the number of one of the topic's partitions."""
+    if not isinstance(partition, SupportsIndex):
+        raise TypeError(f"expected a number as partition, found {type(partition).__name__}")
+    if not 0 <= partition.__index__() < count:
+        raise InvalidInput(f"topic {topic!r} has partitions 0 to {count - 1}, found {partition}")
 
 
 def headers_size_bytes(headers: Sequence[tuple[str, bytes | None]]) -> int:

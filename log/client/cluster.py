@@ -83,9 +83,12 @@ class Cluster:
         A partition without one is offline, which is nothing to the others: see `leader`.
 
         Raises:
+            TypeError: the name is no text, which no broker could be asked for.
             UnknownName: there is no such topic; with near matches.
             TransportError: no metadata in time.
         """
+        if not isinstance(name, str):
+            raise TypeError(f"expected a topic's name, found {type(name).__name__}")
         found = self.topics.get(name)
         if found is not None and any(p.leader >= 0 for p in found.partitions):
             return found

@@ -175,7 +175,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         cause = f": {exc}" if exc else ""
-        self.close(TransportError(f"{self.address} closed the connection{cause}"))
+        hint = (
+            "" if self.ranges else "; it had answered nothing yet: does it want TLS (`logflume profile add` says so to commands)?"
+        )
+        self.close(TransportError(f"{self.address} closed the connection{cause}{hint}"))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._frame is not None:

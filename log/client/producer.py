@@ -24,7 +24,7 @@ from logflume.log.interfaces import GroupMetadata, OffsetAndMetadata, OpenTransa
 from logflume.log.records import TopicPartition
 
 from .accumulator import Accumulator
-from .batches import Delivery, as_bytes, check_headers, check_time
+from .batches import Delivery, as_bytes, check_headers, check_partition, check_time
 from .cluster import Cluster
 from .errors import ClientClosed, ProducerFenced, RecordsRefused, StaleGroupMember, TransactionMustAbort
 from .identity import Identity
@@ -140,7 +140,7 @@ class Producer:
         Partition: given, else murmur2 of the key, else sticky. `timestamp_ms` None: now.
 
         Raises:
-            TypeError: the value, key, time or a header is not of its type; text is encoded by the caller.
+            TypeError: the topic, value, key, partition, time or a header is not of its type; text is encoded by the caller.
             InvalidInput: a time that no record can hold. UnknownName: no such topic or partition.
             ClientClosed, ProducerFenced, TransactionMustAbort: the producer takes no records now.
         """
@@ -159,8 +159,8 @@ class Producer:
                 partition = partition_of_key(key, count)
             else:
                 partition = self._sticky_partition(topic, len(value or b"") + 21, count)
-        elif not 0 <= partition < count:
-            raise InvalidInput(f"topic {topic!r} has partitions 0 to {count - 1}, found {partition}")
+        else:
+            check_partition(partition, topic, count)
         if timestamp_ms is None:
             timestamp_ms = time.time_ns() // 1_000_000
         return self._accumulator.append(topic, partition, key, value, timestamp_ms, headers)
@@ -179,8 +179,8 @@ class Producer:
 
         self._check_may_send()
         count = self._cluster.partition_count_now(topic) or self._find_partition_count(topic)
-        if partition is not None and not 0 <= partition < count:
-            raise InvalidInput(f"topic {topic!r} has partitions 0 to {count - 1}, found {partition}")
+        if partition is not None:
+            check_partition(partition, topic, count)
         done: Future[int] = Future()
         if len(chunk) == 0:
             done.set_result(0)

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
-import os
 import socket
 import ssl
 import threading
@@ -212,9 +211,8 @@ def listen(host: str, port: int) -> socket.socket:
         made.listen(BACKLOG)
     except OSError as error:
         made.close()
-        raise InvalidInput(
-            f"the registry cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}; choose another address"
-        ) from error
+        reason = error.strerror or error
+        raise InvalidInput(f"the registry cannot listen on {host}:{port}: {reason}; choose another address") from error
     return made
 
 

@@ -12,7 +12,8 @@ from logflume.log.broker.access import OWNER
 from logflume.log.broker.handlers import require_handled
 from logflume.log.broker.replies import Reply
 from logflume.log.broker.requests import CLOSE_CONNECTION, RequestContext
-from logflume.log.errors import TransportError
+from logflume.log.errors import InvalidInput, TransportError
+from logflume.log.protocol.codec import encode
 from logflume.log.storage import LogSlice
 
 from .addresses import Address
@@ -75,16 +76,16 @@ class EmbeddedBroker:
     def _handle(self, context: RequestContext, message: Any, future: Future[Any]) -> None:
         outcome = self._shell.handlers.handle(context, message)
         if not isinstance(outcome, Reply):
-            self._complete(future, context, outcome)
+            self._complete(future, context, message, outcome)
             return
-        outcome.then(lambda response: self._complete(future, context, response))
+        outcome.then(lambda response: self._complete(future, context, message, response))
 
-    def _complete(self, future: Future[Any], context: RequestContext, response: Any) -> None:
+    def _complete(self, future: Future[Any], context: RequestContext, message: Any, response: Any) -> None:
         self._waiting.pop(future, None)
         if not future.set_running_or_notify_cancel():
             return
         if response is CLOSE_CONNECTION:
-            future.set_exception(TransportError(f"the broker failed on API key {context.api_key}; its log has the cause"))
+            future.set_exception(_why_it_failed(message, context))
             return
         if context.api_key == FETCH:
             for topic in response.responses:
@@ -99,6 +100,15 @@ class EmbeddedBroker:
             self._waiting.pop(future, None)
             if future.set_running_or_notify_cancel():
                 future.set_exception(TransportError("the embedded broker was closed before it answered; open the log again"))
+
+
+def _why_it_failed(message: Any, context: RequestContext) -> Exception:
+    """The error that sending such a message would have been: one with a value of another type fails at every try."""
+    try:
+        encode(message, context.api_version, bytearray())
+    except InvalidInput as error:
+        return error
+    return TransportError(f"the broker failed on API key {context.api_key}; its log has the cause")
 
 
 def start_embedded(

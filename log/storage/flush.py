@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -38,6 +39,9 @@ class FlushScheduler:
         """Of the flushes so far, from their begin until all of it is on disk."""
         self._waiting: dict[PartitionLog, list[FlushCallback]] = {}
         self._is_flushing = False
+        self._lock = threading.Lock()
+        """Of what the worker threads have done, and how many are at work."""
+        self._synced: list[tuple[PartitionLog, FlushTicket, list[FlushCallback], Exception | None]] = []
         self._jobs_left = 0
         self._timer: asyncio.Handle | None = None
         self._last_start_s = -1.0
@@ -104,18 +108,25 @@ class FlushScheduler:
             self._executor.submit(self._sync, share)
 
     def _sync(self, share: list[_Work]) -> None:
-        """Sync in a worker thread and tell the loop: without the futures of `run_in_executor`, which cost more than the rest."""
-        self._loop.call_soon_threadsafe(self._finish, share, [_synced(ticket) for _, ticket, _ in share])
+        """Sync in a worker thread; the last one tells the loop: without the futures of `run_in_executor`, which cost more."""
+        synced = [(*each, _synced(each[1])) for each in share]
+        with self._lock:
+            self._synced += synced
+            self._jobs_left -= 1
+            is_last = not self._jobs_left
+        if is_last:
+            self._loop.call_soon_threadsafe(self._finish)
 
-    def _finish(self, share: list[_Work], errors: list[Exception | None]) -> None:
-        for (log, ticket, callbacks), error in zip(share, errors, strict=True):
+    def _finish(self) -> None:
+        """Take all of it in, then call back: who reads several partitions is woken once, when there is something in each."""
+        synced, self._synced = self._synced, []
+        for log, ticket, _, error in synced:
             log.finish_flush(ticket, error)
+        for _, _, callbacks, error in synced:
             _call(callbacks, error)
-        self._jobs_left -= 1
-        if not self._jobs_left:
-            self._is_flushing = False
-            self.durations.observe(self._loop.time() - self._last_start_s)
-            self._after()
+        self._is_flushing = False
+        self.durations.observe(self._loop.time() - self._last_start_s)
+        self._after()
 
     def _after(self) -> None:
         if self._waiting and self._timer is None:

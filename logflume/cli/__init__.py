@@ -126,7 +126,7 @@ def _main(args: list[str]) -> int:
     if name not in COMMANDS:
         from logflume.log import UnknownName
 
-        print(f"logflume: {UnknownName('command', name, COMMANDS)}. `logflume --help` lists them.", file=sys.stderr)
+        print(f"logflume: {UnknownName('command', name, COMMANDS)}\n`logflume --help` lists them.", file=sys.stderr)
         return 2
     from logflume.cli.common import run_app
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_rows
 from logflume.log import InvalidInput
-from logflume.log.access import ANY, CLUSTER, AclRule, AclSelection, create_acls, delete_acls, list_acls
-from logflume.log.own_rights import login_of, own_rights
+
+if TYPE_CHECKING:
+    from logflume.log.access import AclRule
 
 app = make_app(
     "Create, list and delete access rules (ACLs). The broker must run with an authorizer (authorizer.class.name).\n\n"
@@ -47,6 +48,8 @@ def create(
 
     Example: logflume acl create --principal User:etl --operation write --topic sales- --prefixed --data ./data
     """
+    from logflume.log.access import AclRule, create_acls
+
     pattern = "prefixed" if prefixed else "literal"
     rules = [
         AclRule(
@@ -77,6 +80,8 @@ def list_(
 
     Example: logflume acl list --topic flights --data ./data
     """
+    from logflume.log.access import AclSelection, list_acls
+
     resources = _resources(topic, group, transactional_id, is_cluster=cluster)
     selections = [AclSelection(resource, name, principal, pattern="match") for resource, name in resources]
     with open_log(data, bootstrap) as log:
@@ -93,7 +98,7 @@ def delete(
     cluster: Cluster = False,
     prefixed: Prefixed = False,
     principal: Annotated[str | None, typer.Option(metavar="TYPE:NAME", help="Only rules for this principal.")] = None,
-    operation: Annotated[str, typer.Option(metavar="NAME", help="Only rules for this operation.")] = ANY,
+    operation: Annotated[str | None, typer.Option(metavar="NAME", help="Only rules for this operation.")] = None,
     host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Only rules for this host.")] = None,
     every: Annotated[bool, typer.Option("--every", help="Every rule that there is.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, delete nothing.")] = False,
@@ -105,13 +110,15 @@ def delete(
 
     Example: logflume acl delete --principal User:alice --topic flights --dry-run --data ./data
     """
+    from logflume.log.access import ANY, AclSelection, delete_acls, list_acls
+
     resources = _resources(topic, group, transactional_id, is_cluster=cluster)
     pattern = "prefixed" if prefixed else "literal"
-    selections = [AclSelection(resource, name, principal, operation, pattern, host=host) for resource, name in resources]
+    selections = [AclSelection(resource, name, principal, operation or ANY, pattern, host=host) for resource, name in resources]
     if not selections:
-        if principal is None and operation == ANY and host is None and not every:
+        if principal is None and operation is None and host is None and not every:
             raise InvalidInput("say which: --topic, --principal and so on, or --every")
-        selections = [AclSelection(principal=principal, operation=operation, host=host)]
+        selections = [AclSelection(principal=principal, operation=operation or ANY, host=host)]
     with open_log(data, bootstrap) as log:
         admin = log.admin()
         act = list_acls if dry_run else delete_acls
@@ -136,6 +143,8 @@ def mine(
 
     Example: logflume acl mine --group reports --profile alice
     """
+    from logflume.log.own_rights import login_of, own_rights
+
     with open_log(data, bootstrap) as log:
         mechanism, principal = login_of(log.security)
         rights = own_rights(log.admin(), topics=topic, groups=group or ())
@@ -150,6 +159,8 @@ def _resources(
     topics: list[str] | None, groups: list[str] | None, transactional_ids: list[str] | None, *, is_cluster: bool
 ) -> list[tuple[str, str]]:
     """Return (resource type, name) of everything that the options name."""
+    from logflume.log.access import CLUSTER
+
     named = (("topic", topics), ("group", groups), ("transactional_id", transactional_ids))
     found = [(resource, name) for resource, names in named for name in names or ()]
     return [*found, ("cluster", CLUSTER)] if is_cluster else found

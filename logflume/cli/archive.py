@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, print_rows, where
-from logflume.log import InvalidInput, Log, connect_as_owner
+from logflume.log import InvalidInput
 
 if TYPE_CHECKING:
+    from logflume.log import Log
     from logflume.streams.spark import OffsetRange
     from logflume.streams.spark.archives import ArchiveFile
 
@@ -40,6 +41,8 @@ def archive(
         raise InvalidInput(f"--every expects a number of seconds above 0, found {every:g}")
     if follow and check:
         raise InvalidInput("--follow writes and --check only looks: give one of them")
+    from logflume.log import connect_as_owner
+
     with connect_as_owner(where(data, bootstrap)) as log:
         if check:
             show_check(log, topics, to, as_json)

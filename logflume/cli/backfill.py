@@ -16,8 +16,8 @@ import typer
 
 from logflume.cli.backfill_estimate import fields_of, print_estimate
 from logflume.cli.common import Bootstrap, Data, Json, make_app, print_rows, where
-from logflume.cli.on_spark import run_on_spark
-from logflume.log import InvalidInput, ProgressLine, connect_as_owner
+from logflume.cli.on_spark import Conf, Master, PropertiesFile
+from logflume.log import InvalidInput, ProgressLine
 
 if TYPE_CHECKING:
     from logflume.streams.seams import Plan
@@ -44,16 +44,11 @@ def backfill(
         bool, typer.Option("--dry-run", help="Show the plan, the cut and what each stage will cost; change nothing.")
     ] = False,
     engine: Annotated[Where, typer.Option(help="spark, or local for a history one core can take.")] = Where.SPARK,
-    follow: Annotated[
-        bool, typer.Option("--follow", help="With -e: run the query on Structured Streaming for good instead of handing over.")
-    ] = False,
-    until_end: Annotated[bool, typer.Option("--until-end", help="With --follow: stop at the end of what is there now.")] = False,
     checkpoint: Annotated[
         str | None,
         typer.Option(
             metavar="DIR",
-            help="Where finished stages are kept, so that a later run goes on after the driver has died; "
-            "with --follow the state. All executors see it.",
+            help="Where finished stages are kept, so that a later run goes on after the driver has died; all executors see it.",
         ),
     ] = None,
     replaces: Annotated[
@@ -69,14 +64,9 @@ def backfill(
         str | None,
         typer.Option(metavar="PATH", help="An archive (logflume archive) for what the log does not have any more; s3://... too."),
     ] = None,
-    master: Annotated[
-        str | None,
-        typer.Option(help="Spark's master URL; without it what spark-submit or the configuration says, else local[*]."),
-    ] = None,
-    conf: Annotated[list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeat it.")] = None,
-    properties_file: Annotated[
-        Path | None, typer.Option("--properties-file", metavar="FILE", help="Spark's settings, in place of spark-defaults.conf.")
-    ] = None,
+    master: Master = None,
+    conf: Conf = None,
+    properties_file: PropertiesFile = None,
     data: Data = None,
     bootstrap: Bootstrap = None,
     as_json: Json = False,
@@ -87,21 +77,13 @@ def backfill(
     """
     if (file is None) == (execute is None):
         raise InvalidInput("give either a Python file or -e SQL")
+    from logflume.log import connect_as_owner
     from logflume.streams.spark import SparkSettings, parse_conf
 
     settings = SparkSettings(master, parse_conf(conf or []), properties_file)
     address = where(data, bootstrap)
     with connect_as_owner(address) as log, opened(log, file, execute) as job:
         load_plan = job.load_plan
-        if follow:
-            if file is not None:
-                raise InvalidInput(
-                    f"--follow is for -e SQL; an application runs on Spark with: logflume run {file} --engine spark"
-                )
-            if checkpoint is None:
-                raise InvalidInput("--follow needs --checkpoint DIR, where the state is between runs")
-            run_on_spark(load_plan, address, settings, state_root=Path(checkpoint), until_end=until_end, as_json=as_json)
-            return
         from logflume.streams.spark import abort_backfill, plan_backfill
 
         if abort:

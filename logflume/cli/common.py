@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from logflume.cli.foreign_words import foreign_words
 from logflume.log import InvalidInput, LogflumeError
 
 if TYPE_CHECKING:
@@ -56,6 +57,9 @@ def run_app(module: str, prog_name: str, args: Sequence[str]) -> int:
     try:
         result = app(args=list(args), prog_name=prog_name, standalone_mode=True)
     except SystemExit as stop:
+        if stop.code == 2:
+            for line in foreign_words(args):
+                print(line, file=sys.stderr)
         return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
     except LogflumeError as error:
         print("\n  ".join([f"{prog_name}: {error}", *getattr(error, "__notes__", [])]), file=sys.stderr)

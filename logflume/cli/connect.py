@@ -48,19 +48,32 @@ def run(
     for stop_signal in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop_signal, lambda *_: stop.set())
     show = show_json if as_json else show_lines
+    failed: set[str] = set()
+
+    def report(statuses: Sequence[ConnectorStatus]) -> None:
+        failed.update(each.name for each in statuses if each.state == "FAILED")
+        show(statuses)
+
     with open_log(data, bootstrap, may_create=True) as log:
-        run_connectors(log, files, overrides=overrides, is_once=once, report=show, should_stop=stop.is_set)
+        try:
+            run_connectors(log, files, overrides=overrides, is_once=once, report=report, should_stop=stop.is_set)
+        except Exception:
+            if failed:  # said when it happened, as the others may have gone on for long
+                raise typer.Exit(1) from None
+            raise
 
 
 def show_lines(statuses: Sequence[ConnectorStatus]) -> None:
-    """Print one line per connector on stderr. What makes one fail for good is told once, at the end."""
+    """Print one line per connector on stderr. What makes one fail for good is told once, when it does, by its task."""
     for status in statuses:
         records = sum(task.records for task in status.tasks)
         rate = sum(task.rate for task in status.tasks)
         broken = sum(task.broken for task in status.tasks)
-        parts = [f"{status.name}: {status.state}", f"{records:,} records", f"{rate:,.0f}/s"]
+        parts = [f"{status.name}: {status.state}", f"{records:,} record{'s' * (records != 1)}", f"{rate:,.0f}/s"]
         if status.state == "PAUSED":
             parts.append(f"`logflume connect resume {status.name}` lets it go on")
+        if status.state == "COMPLETED" and not records:
+            parts.append(f"nothing new since it ran last: `logflume connect reset {status.name}` lets it begin anew")
         if broken:
             parts.append(f"{broken} broken, kept in the dead-letter topic")
         if status.eta_s:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, text_of
+from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, seconds, text_of
+from logflume.cli.places import PLACES, offsets_at
 from logflume.log import InvalidInput, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -29,11 +31,13 @@ Show = Callable[[bytes | None, Headers, str], object]
 @app.command()
 def consume(
     topic: str,
-    from_: Annotated[
-        str, typer.Option("--from", metavar="WHERE", help="beginning, end, an offset, or -N for the last N of each partition.")
-    ] = "beginning",
+    from_: Annotated[str, typer.Option("--from", metavar="WHERE", help=f"{PLACES}.")] = "beginning",
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Stop after this many records.")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more at the end; else stop there.")] = False,
+    timeout_s: Annotated[
+        float | None,
+        typer.Option("--timeout", metavar="S", help="Wait for more, and stop once S seconds brought none.", callback=seconds),
+    ] = None,
     partition: Annotated[list[int] | None, typer.Option(min=0, help="Only this partition; may be repeated.")] = None,
     group: Annotated[str | None, typer.Option(help="Read as a member of this consumer group and commit offsets.")] = None,
     uncommitted: Annotated[bool, typer.Option("--uncommitted", help="Records of open and aborted transactions too.")] = False,
@@ -51,11 +55,14 @@ def consume(
 
     Example: logflume consume orders --registry http://127.0.0.1:8081
     """
+    if follow and timeout_s is not None:
+        raise InvalidInput("give either --follow, which never ends, or --timeout, not both")
     show = plain if registry is None else registered_reader(registry)
+    patience_s = math.inf if follow else timeout_s or 0.0
     with open_log(data, bootstrap) as log:
         count = 0
-        for record in read(log, topic, from_, partition, group, follow, not uncommitted, limit):
-            print(json_line(record, show) if as_json else text_line(record, show), flush=follow)
+        for record in read(log, topic, from_, partition, group, patience_s, not uncommitted, limit):
+            print(json_line(record, show) if as_json else text_line(record, show), flush=patience_s > 0)
             count += 1
     print(f"{count} record{'' if count == 1 else 's'}", file=sys.stderr)
 
@@ -66,11 +73,11 @@ def read(
     start: str,
     only: list[int] | None,
     group: str | None,
-    follow: bool,
+    patience_s: float,
     committed: bool,
     limit: int | None,
 ) -> Iterator[Record]:
-    """Yield records: up to the end offsets of this moment, or for ever with `follow`, at most `limit`.
+    """Yield records up to the end offsets of this moment, then what comes until `patience_s` brought none; at most `limit`.
 
     As a group it commits what was taken, that is the records after which the next one was asked for, however it ends.
     """
@@ -87,9 +94,9 @@ def read(
         print(f"reading {topic} as group {group}, from its committed offsets", file=sys.stderr)
     else:
         consumer.assign(partitions)
-        starts = start_offsets(admin.start_offsets(partitions), ends, start)
-        for tp, offset in starts.items():
-            consumer.seek(tp, offset)
+        first = admin.start_offsets(partitions)
+        for tp, offset in offsets_at(start, first, ends, admin, option="--from").items():
+            consumer.seek(tp, max(offset, first[tp]))
         print(f"reading {topic} from {start}", file=sys.stderr)
     idle_since = time.monotonic()
     taken: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -100,7 +107,7 @@ def read(
             for chunk in chunks:
                 for record in chunk.records():
                     tp = TopicPartition(topic, record.partition)
-                    if follow or group or record.offset < ends[tp]:
+                    if patience_s or group or record.offset < ends[tp]:
                         yield record
                         taken[tp] = OffsetAndMetadata(record.offset + 1)
                         left -= 1
@@ -111,12 +118,9 @@ def read(
                 taken = {}
             if chunks:
                 idle_since = time.monotonic()
-            if follow:
-                continue
-            if group and not consumer.assignment() and time.monotonic() - idle_since < 30:
-                continue
             held = consumer.assignment() if group else partitions
-            if all(consumer.position(tp) >= ends.get(tp, 0) for tp in held):
+            wait_s = patience_s if held else max(patience_s, 30.0)
+            if time.monotonic() - idle_since >= wait_s and all(consumer.position(tp) >= ends.get(tp, 0) for tp in held):
                 return
     finally:
         try:
@@ -124,26 +128,6 @@ def read(
                 consumer.commit(taken)
         finally:
             consumer.close()
-
-
-def start_offsets(first: dict[TopicPartition, int], ends: dict[TopicPartition, int], start: str) -> dict[TopicPartition, int]:
-    """Return the offset to start from in each partition.
-
-    >>> tp = TopicPartition("t", 0)
-    >>> start_offsets({tp: 3}, {tp: 10}, "-2")
-    {TopicPartition(topic='t', partition=0): 8}
-    """
-    if start == "beginning":
-        return dict(first)
-    if start == "end":
-        return dict(ends)
-    try:
-        number = int(start)
-    except ValueError:
-        raise InvalidInput(f"--from expects beginning, end, an offset or -N, found {start!r}") from None
-    if number < 0:
-        return {tp: max(first[tp], ends[tp] + number) for tp in first}
-    return {tp: max(first[tp], number) for tp in first}
 
 
 def plain(data: bytes | None, headers: Headers, side: str) -> object:

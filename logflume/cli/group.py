@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_done, print_object, print_rows
+from logflume.cli.places import PLACES, offsets_at
 from logflume.log import Admin, ErrorCode, InvalidInput, KafkaError, OffsetAndMetadata, TopicPartition
 from logflume.log.operations import delete_group_offsets, set_share_group_offsets, share_group_offsets
 
@@ -75,7 +76,7 @@ def _share_offsets(admin: Admin, group_id: str) -> dict[TopicPartition, tuple[in
 def reset(
     group_id: str,
     topic: Annotated[str, typer.Option(help="The topic whose offsets are set.")],
-    to: Annotated[str, typer.Option(help="beginning, end, or an offset.")],
+    to: Annotated[str, typer.Option(metavar="WHERE", help=f"{PLACES}.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, change nothing.")] = False,
     data: Data = None,
     bootstrap: Bootstrap = None,
@@ -90,7 +91,10 @@ def reset(
         count = admin.describe_topics([topic])[topic].partitions
         partitions = [TopicPartition(topic, p) for p in range(count)]
         starts, ends = admin.start_offsets(partitions), admin.end_offsets(partitions)
-        target = target_offsets(starts, ends, to)
+        target = offsets_at(to, starts, ends, admin, option="--to")
+        for tp, offset in target.items():
+            if not starts[tp] <= offset <= ends[tp]:
+                raise InvalidInput(f"partition {tp.partition} of {topic} holds {starts[tp]} to {ends[tp]}, not {offset}")
         before = {tp: at.offset for tp, at in admin.group_offsets(group_id).items()}
         share = {} if before else _share_offsets(admin, group_id)
         before |= {tp: offset for tp, (offset, _) in share.items()}
@@ -137,18 +141,3 @@ def delete(group_id: str, data: Data = None, bootstrap: Bootstrap = None, as_jso
     with open_log(data, bootstrap) as log:
         log.admin().delete_group(group_id)
     print_done(f"deleted group {group_id}", as_json=as_json, deleted=group_id)
-
-
-def target_offsets(starts: dict[TopicPartition, int], ends: dict[TopicPartition, int], to: str) -> dict[TopicPartition, int]:
-    """Return the offset of each partition that `--to` names; refused outside of what the log holds."""
-    if to == "beginning":
-        return dict(starts)
-    if to == "end":
-        return dict(ends)
-    if not to.isdecimal():
-        raise InvalidInput(f"--to expects beginning, end or an offset, found {to!r}")
-    offset = int(to)
-    for tp in starts:
-        if not starts[tp] <= offset <= ends[tp]:
-            raise InvalidInput(f"partition {tp.partition} of {tp.topic} holds {starts[tp]} to {ends[tp]}, not {offset}")
-    return dict.fromkeys(starts, offset)

@@ -1,4 +1,4 @@
-"""An application or a query that runs on Spark for good, at the command line: its session, its micro-batches, its end."""
+"""What runs on Spark for good at the command line, an application or SQL's queries: session, micro-batches, end."""
 
 from __future__ import annotations
 
@@ -6,18 +6,61 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from logflume.cli.common import seconds
 from logflume.log import ProgressLine
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from logflume.streams.runtime import EngineOptions
     from logflume.streams.seams import Plan
     from logflume.streams.spark import BatchDone, SparkSettings
+
+Master = Annotated[
+    str | None, typer.Option(help="Spark's master URL; without it what spark-submit or the configuration says, else local[*].")
+]
+Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeat it.")]
+PropertiesFile = Annotated[
+    Path | None, typer.Option("--properties-file", metavar="FILE", help="Spark's settings, in place of spark-defaults.conf.")
+]
+Every = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="On Spark: how often there is a micro-batch (1).", min=0.1, max=3600, callback=seconds),
+]
+UntilEnd = Annotated[bool, typer.Option("--until-end", help="On Spark: stop at the end of what is there now.")]
+
+
+@contextmanager
+def session_until_stopped(name: str, settings: SparkSettings, *, as_json: bool) -> Iterator[tuple[SparkSession, threading.Event]]:
+    """Give a session, and what Ctrl-C and SIGTERM set, so that the micro-batch under way ends; a second one kills."""
+    from logflume.streams.spark import open_session
+
+    stopping = threading.Event()
+    spark = open_session(name, settings)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopping.set()
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in (signal.SIGINT, signal.SIGTERM):  # after Spark has set its own
+        signal.signal(number, stop)
+    if not as_json:
+        print(f"{name}: on Spark ({spark.sparkContext.master}); Ctrl-C stops", file=sys.stderr, flush=True)
+        if spark.sparkContext.uiWebUrl:
+            print(f"Spark's page: {spark.sparkContext.uiWebUrl}", file=sys.stderr, flush=True)
+    try:
+        yield spark, stopping
+    finally:
+        spark.stop()
 
 
 def run_on_spark(
@@ -31,46 +74,33 @@ def run_on_spark(
     until_end: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Run until Ctrl-C or SIGTERM, which let the micro-batch under way end; a second one kills, and nothing is lost by that.
+    """Run an application until Ctrl-C or SIGTERM; nothing is lost by a kill.
 
     Each micro-batch is a line; with `as_json` each is an object.
     """
-    from logflume.streams.spark import open_session, run_continuously
+    from logflume.streams.spark import run_continuously
 
-    name, stopping = load_plan().application, threading.Event()
-    spark = open_session(name, spark_settings)
+    with (
+        session_until_stopped(load_plan().application, spark_settings, as_json=as_json) as (spark, stopping),
+        ProgressLine(sys.stderr) as line,
+    ):
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        stopping.set()
-        signal.signal(number, signal.SIG_DFL)
+        def show(done: BatchDone) -> None:
+            line.end()
+            print(json.dumps(asdict(done)) if as_json else describe_batch(done), flush=True)
 
-    for number in (signal.SIGINT, signal.SIGTERM):  # after Spark has set its own
-        signal.signal(number, stop)
-    if not as_json:
-        print(f"{name}: on Spark ({spark.sparkContext.master}); Ctrl-C stops", file=sys.stderr, flush=True)
-        if spark.sparkContext.uiWebUrl:
-            print(f"Spark's page: {spark.sparkContext.uiWebUrl}", file=sys.stderr, flush=True)
-    try:
-        with ProgressLine(sys.stderr) as line:
-
-            def show(done: BatchDone) -> None:
-                line.end()
-                print(json.dumps(asdict(done)) if as_json else describe_batch(done), flush=True)
-
-            run_continuously(
-                load_plan,
-                address,
-                spark,
-                state_root=state_root.resolve(),
-                settings=settings,
-                every_s=every_s,
-                until_end=until_end,
-                stopping=stopping,
-                on_batch=show,
-                on_progress=lambda at: line.show(at.step, at.done, at.total),
-            )
-    finally:
-        spark.stop()
+        run_continuously(
+            load_plan,
+            address,
+            spark,
+            state_root=state_root.resolve(),
+            settings=settings,
+            every_s=every_s,
+            until_end=until_end,
+            stopping=stopping,
+            on_batch=show,
+            on_progress=lambda at: line.show(at.step, at.done, at.total),
+        )
 
 
 def describe_batch(done: BatchDone) -> str:

@@ -6,16 +6,20 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_done
-from logflume.log import Headers, InvalidInput, RecordMetadata, UnknownName
+from logflume.log import InvalidInput, UnknownName
+
+if TYPE_CHECKING:
+    from logflume.log import Headers, RecordMetadata
+
+    LineWriter = Callable[[bytes], tuple[bytes | None, Headers]]
 
 app = make_app("")
 MAX_LINE_BYTES = 1_048_576
-LineWriter = Callable[[bytes], tuple[bytes | None, Headers]]
 FORMATS = ("avro", "protobuf", "json_sr")
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from logflume.cli.common import Json, make_app, print_done, print_object, print_rows
-from logflume.log import InvalidInput, UnknownName, connect
-from logflume.log.client import Profile, Profiles, check_profile_name, config_path, load_profiles, save_profiles
-from logflume.log.client.security import SECRETS, SOURCES
+from logflume.log import InvalidInput, UnknownName
+
+if TYPE_CHECKING:
+    from logflume.log.client import Profile
 
 app = make_app(
     "Profiles say where a log is and how to log in there; every command takes --profile NAME.\n\n"
@@ -32,6 +33,9 @@ def add(
     Example: logflume profile add prod --bootstrap kafka:9093 --set security.protocol=SASL_SSL --set sasl.mechanism=SCRAM-SHA-512
     --set sasl.username=alice --set sasl.password.file=/run/secrets/alice
     """
+    from logflume.log.client import Profile, check_profile_name, config_path
+    from logflume.log.client.security import SECRETS, SOURCES
+
     check_profile_name(name)
     found: dict[str, str] = {}
     for pair in settings or []:
@@ -54,6 +58,8 @@ def list_(as_json: Json = False) -> None:
 
     Example: logflume profile list
     """
+    from logflume.log.client import config_path, load_profiles
+
     profiles = load_profiles(config_path())
     rows = [
         (each.name, each.name == profiles.default, each.bootstrap, each.security().protocol.upper(), each.security().username)
@@ -68,6 +74,8 @@ def use(name: Name, as_json: Json = False) -> None:
 
     Example: logflume profile use prod
     """
+    from logflume.log.client import Profiles, config_path, load_profiles, save_profiles
+
     profiles = load_profiles(config_path())
     profiles.get(name)
     save_profiles(config_path(), Profiles(profiles.by_name, name))
@@ -80,6 +88,9 @@ def check(name: Name, as_json: Json = False) -> None:
 
     Example: logflume profile test prod
     """
+    from logflume.log import connect
+    from logflume.log.client import config_path, load_profiles
+
     profiles = load_profiles(config_path())
     if name not in profiles.by_name:
         raise UnknownName("profile", name, profiles.by_name)
@@ -89,5 +100,7 @@ def check(name: Name, as_json: Json = False) -> None:
 
 def put_profile(profile: Profile) -> None:
     """Add a profile to the file, or replace it there. Raises InvalidInput."""
+    from logflume.log.client import Profiles, config_path, load_profiles, save_profiles
+
     profiles = load_profiles(config_path())
     save_profiles(config_path(), Profiles({**profiles.by_name, profile.name: profile}, profiles.default))

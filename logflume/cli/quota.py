@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_rows
 from logflume.log import InvalidInput
-from logflume.log.access import QuotaEntry, list_quotas, set_quotas
+
+if TYPE_CHECKING:
+    from logflume.log.access import QuotaEntry
 
 app = make_app(
     "Set, list and remove quotas: producer_byte_rate, consumer_byte_rate (bytes/s), request_percentage,\n"
@@ -44,6 +46,8 @@ def set_(
 
     Example: logflume quota set consumer_byte_rate=5e6 request_percentage=50 --default-user --client-id report --data ./data
     """
+    from logflume.log.access import QuotaEntry, set_quotas
+
     changes = dict(map(parse_quota, quotas))
     entity = _entity(user, client_id, ip, default_user, default_client_id, default_ip)
     if not entity:
@@ -69,6 +73,8 @@ def list_(
 
     Example: logflume quota list --user alice --data ./data
     """
+    from logflume.log.access import list_quotas
+
     entity = _entity(user, client_id, ip, default_user, default_client_id, default_ip)
     with open_log(data, bootstrap) as log:
         found = list_quotas(log.admin(), entity)
@@ -93,6 +99,8 @@ def remove(
 
     Example: logflume quota remove producer_byte_rate --user alice --data ./data
     """
+    from logflume.log.access import QuotaEntry, list_quotas, set_quotas
+
     entity = _entity(user, client_id, ip, default_user, default_client_id, default_ip)
     if not entity:
         raise InvalidInput("say whose: --user, --client-id, --ip or a --default-... of them")

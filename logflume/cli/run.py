@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from logflume.cli.common import Bootstrap, Data, Json, make_app, place, seconds
+from logflume.cli.common import Bootstrap, Data, Json, make_app, place
+from logflume.cli.on_spark import Conf, Every, Master, PropertiesFile, UntilEnd, run_on_spark
 from logflume.log import InvalidInput, LogflumeError
 from logflume.log.children import end_with_parent
 
@@ -42,26 +43,11 @@ def run(
     engine: Annotated[
         EngineName, typer.Option(help="live, or spark: micro-batches on a cluster, from where the application has come to.")
     ] = EngineName.LIVE,
-    master: Annotated[
-        str | None, typer.Option(help="With --engine spark: its master URL; else what spark-submit or the configuration says.")
-    ] = None,
-    conf: Annotated[list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeat it.")] = None,
-    properties_file: Annotated[
-        Path | None, typer.Option("--properties-file", metavar="FILE", help="Spark's settings, in place of spark-defaults.conf.")
-    ] = None,
-    every: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="With --engine spark: how often there is a micro-batch (1).",
-            min=0.1,
-            max=3600,
-            callback=seconds,
-        ),
-    ] = None,
-    until_end: Annotated[
-        bool, typer.Option("--until-end", help="With --engine spark: stop at the end of what is there now.")
-    ] = False,
+    master: Master = None,
+    conf: Conf = None,
+    properties_file: PropertiesFile = None,
+    every: Every = None,
+    until_end: UntilEnd = False,
     data: Data = None,
     bootstrap: Bootstrap = None,
     as_json: Json = False,
@@ -127,7 +113,6 @@ def _run_here(file: Path) -> None:
 
 def _run_on_spark(file: Path, spark_settings: SparkSettings, every_s: float, until_end: bool, as_json: bool) -> None:
     """Run the application of a file on Spark; its state is beside that of the live engine, which it does not share."""
-    from logflume.cli.on_spark import run_on_spark
     from logflume.log import connect_as_owner
     from logflume.streams.spark import AppFile, app_of
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import secrets
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from logflume.cli.cert import AUTHORITY, AUTHORITY_KEY, now, write_private
 from logflume.cli.common import make_app
 from logflume.cli.profile import put_profile
-from logflume.log import InvalidInput, connect
-from logflume.log.client import Profile, check_profile_name
+from logflume.log import InvalidInput
 from logflume.log.security import issue, make_authority
+
+if TYPE_CHECKING:
+    from logflume.log.client import Profile
 
 app = make_app(
     "Make what a broker needs before others may reach it: an authority, certificates, users, rules and settings.\n\n"
@@ -52,6 +54,8 @@ def init(
 
     Example: logflume secure init --host broker.example
     """
+    from logflume.log.client import check_profile_name
+
     hosts = host or ["localhost"]
     check_profile_name(f"{profile}-{ADMIN}")
     if directory.exists() and any(directory.iterdir()):
@@ -98,6 +102,7 @@ def broker_settings(directory: Path, data: Path, host: str, port: int, *, is_loc
 
 def make_users(data: Path, passwords: dict[str, str]) -> None:
     """Add the users to the log, and what the application may. Raises as `start_embedded`."""
+    from logflume.log import connect
     from logflume.log.access import CLUSTER, AclRule, create_acls, set_password
     from logflume.log.server import start_embedded
 
@@ -114,6 +119,8 @@ def make_users(data: Path, passwords: dict[str, str]) -> None:
 
 def user_profile(name: str, bootstrap: str, user: str, directory: Path) -> Profile:
     """Return the profile of a user; his password stays in its file."""
+    from logflume.log.client import Profile
+
     settings = {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",

@@ -34,7 +34,7 @@ from logflume.log.server import (
 )
 
 app = make_app("", has_default=True)
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 180.0
 RELAY_TIMEOUT_S = 5.0
 DEFAULT_LISTEN = "127.0.0.1:9092"
 DEFAULT_SQL = "127.0.0.1:8088"
@@ -154,16 +154,18 @@ def serve(
         supervisor.add(Child(f"engine-{number}", argv))
     if workers:
         print(f"sql       logflume sql {way_in(configs, f'{host}:{port}', config_path())}")
+    listening: list[tuple[Child, str]] = []
     if sql_address is not None and workers:
-        start_sql(supervisor, sql_address, own_way, data, [*sql_options, *(["--insecure"] if insecure else [])])
-    registry_child = None
+        sql_options += ["--insecure"] if insecure else []
+        listening.append((start_sql(supervisor, sql_address, own_way, data, sql_options), sql_address))
     if registry_address is not None:
-        registry_child = start_registry(supervisor, registry_address, own_way, log_format, registry_users, is_insecure=insecure)
+        child = start_registry(supervisor, registry_address, own_way, log_format, registry_users, is_insecure=insecure)
+        listening.append((child, registry_address))
     for path in connector or []:
         supervisor.add(Child(path.stem, [*python, "logflume", "connect", "run", str(path), "--bootstrap", own_way]))
         print(f"connector {path}")
-    if registry_child is not None and registry_address is not None:
-        wait_ready(registry_child, *parse_listen(registry_address, option="--registry"), lambda: supervisor.is_stopping)
+    for child, place in listening:
+        wait_ready(child, *parse_listen(place, option=f"--{child.name}"), lambda: supervisor.is_stopping)
     print("ready; Ctrl-C stops", flush=True)
     supervisor.run()
 
@@ -221,13 +223,15 @@ def sql_listen(text: str, *, has_users: bool, has_tls: bool, is_insecure: bool) 
     return f"{host}:{port or free_port()}"
 
 
-def start_sql(supervisor: Supervisor, address: str, own_way: str, data: Path, options: list[str]) -> None:
-    """Start the SQL server in a process of its own, beside the workers, which it asks; it takes requests soon after."""
+def start_sql(supervisor: Supervisor, address: str, own_way: str, data: Path, options: list[str]) -> Child:
+    """Start the SQL server in a process of its own, beside the workers, which it asks; `wait_ready` sees it listen."""
     state = data.resolve() / "engine" / "sql-server"
     argv = [sys.executable, "-m", "logflume", "sql", "serve", "--bootstrap", own_way, "--listen", address, "--no-queries"]
-    supervisor.add(Child("sql", [*argv, "--state-dir", str(state), *options], stdout=subprocess.DEVNULL))
+    child = Child("sql", [*argv, "--state-dir", str(state), *options], stdout=subprocess.DEVNULL)
+    supervisor.add(child)
     scheme = "https" if "--tls-certificate" in options else "http"
     print(f"          {scheme}://{address}   (ksqlDB's REST interface)")
+    return child
 
 
 def registry_listen(text: str, *, has_users: bool, is_insecure: bool) -> str | None:
@@ -251,7 +255,7 @@ def registry_listen(text: str, *, has_users: bool, is_insecure: bool) -> str | N
 def start_registry(
     supervisor: Supervisor, address: str, own_way: str, log_format: LogFormat, users: Path | None, *, is_insecure: bool
 ) -> Child:
-    """Start the registry in a process of its own; it takes requests soon after."""
+    """Start the registry in a process of its own; `wait_ready` sees it listen."""
     argv = [sys.executable, "-m", "logflume", "registry", "serve", "--bootstrap", own_way, "--listen", address]
     argv += ["--log-format", log_format, *(["--users", str(users)] if users else [])]
     argv += ["--insecure"] if is_insecure else []
@@ -279,10 +283,9 @@ def check_free(host: str, port: int, *, option: str = "--listen") -> None:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except OSError as error:
-            raise InvalidInput(
-                f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}; choose another {option}"
-            ) from error
+        except (OSError, UnicodeError) as error:  # the latter of what no name of a host is, such as a..b
+            reason = getattr(error, "strerror", None) or error
+            raise InvalidInput(f"cannot listen on {host}:{port}: {reason}; choose another {option}") from error
 
 
 def say_text(source: str, line: str) -> None:

@@ -13,6 +13,7 @@ import typer
 from logflume.cli.common import Bootstrap, Data, Insecure, Json, make_app, where
 from logflume.cli.registry import parse_listen, parse_tls
 from logflume.cli.sql_migrate import app as migrate
+from logflume.cli.sql_on_spark import on_spark
 from logflume.cli.sql_scripts import fmt, lint
 from logflume.log import InvalidInput
 from logflume.log.children import end_with_parent
@@ -28,6 +29,7 @@ app = make_app(
 app.add_typer(migrate, name="migrate")
 app.command("fmt")(fmt)
 app.command("lint")(lint)
+app.command("on-spark")(on_spark)
 
 
 @app.callback(invoke_without_command=True)

@@ -25,7 +25,7 @@ def top(
     interval_s: Annotated[
         float, typer.Option("--interval", metavar="S", help="Seconds from one look to the next.", min=0.1, callback=seconds)
     ] = 1.0,
-    count: Annotated[int | None, typer.Option("--count", help="End after this many looks.", min=1)] = None,
+    once: Annotated[bool, typer.Option("--once", help="Show it once and end.")] = False,
     nodes: Annotated[bool, typer.Option("--nodes", help="One line per node: rows that leave it.")] = False,
     data: Data = None,
     bootstrap: Bootstrap = None,
@@ -33,7 +33,7 @@ def top(
 ) -> None:
     """Show rates, lag and state of all instances that run, task by task, until Ctrl-C.
 
-    Example: logflume streams top delays --bootstrap 127.0.0.1:9092
+    Example: logflume streams top delays --once --bootstrap 127.0.0.1:9092
     """
     from logflume.streams.runtime import looks
 
@@ -43,13 +43,13 @@ def top(
             if as_json:
                 for status in now.values():
                     print(json.dumps(status), flush=True)
-            elif look or count == 1:
+            elif look or once:
                 _clear()
                 _print_summary(application, now)
                 rows = _node_rows(before, now, elapsed_s) if nodes else _task_rows(before, now, elapsed_s)
                 print_rows(("instance", "node", "rows/s", "rows") if nodes else _COLUMNS, rows, as_json=False)
             before = now
-            if count is not None and look >= (count - 1 if as_json or count == 1 else count):
+            if once:
                 return
 
 

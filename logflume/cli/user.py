@@ -11,7 +11,6 @@ import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_object, print_rows
 from logflume.log import InvalidInput
-from logflume.log.access import delete_user, list_users, set_password
 
 app = make_app(
     "Add, list and delete users, who log in by SCRAM-SHA-256, SCRAM-SHA-512 or PLAIN.\n\n"
@@ -33,6 +32,8 @@ def add(
 
     Example: logflume user add alice --password-file /run/secrets/alice --data ./data
     """
+    from logflume.log.access import set_password
+
     password = new_password(password_file)
     with open_log(data, bootstrap) as log:
         set_password(log.admin(), name, password)
@@ -45,6 +46,8 @@ def list_(data: Data = None, bootstrap: Bootstrap = None, as_json: Json = False)
 
     Example: logflume user list --data ./data
     """
+    from logflume.log.access import list_users
+
     with open_log(data, bootstrap) as log:
         users = list_users(log.admin())
     print_rows(("user", "mechanisms"), [(name, ", ".join(found)) for name, found in users.items()], as_json=as_json)
@@ -56,6 +59,8 @@ def delete(name: Name, data: Data = None, bootstrap: Bootstrap = None, as_json: 
 
     Example: logflume user delete alice --data ./data
     """
+    from logflume.log.access import delete_user
+
     with open_log(data, bootstrap) as log:
         delete_user(log.admin(), name)
     print_object({"user": name, "deleted": True}, as_json=as_json)

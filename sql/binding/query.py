@@ -30,6 +30,7 @@ from .joins import bind_relation
 from .projection import Item, KeyColumn, canonical, check_names, find_keys, spread
 from .scope import RESERVED_COLUMNS, WINDOW_COLUMNS, Scope, Visible, pseudo_columns
 from .sources import Relation, carry
+from .top_rows import TopRows, followed, top_rows
 
 DAY_MS = 86_400_000
 NEW_PLANNER = "ksql.new.query.planner.enabled"
@@ -96,6 +97,9 @@ def bind_query(query: ast.Query, context: Context, target: Target) -> BoundQuery
 
 
 def _bound_query(query: ast.Query, context: Context, target: Target) -> BoundQuery:
+    top = top_rows(query)
+    if top is not None:
+        return _first_rows(top, context, target)
     _check_once_only(query)
     if query.unions:
         return _united(query, context, target)
@@ -134,12 +138,25 @@ def _check_once_only(query: ast.Query) -> None:
     for part in (part for e in _written(query) for part in walk(e)):
         if isinstance(part, ast.Over):
             raise over_refused(part)
-    if query.qualify is not None:
-        raise StatementError("QUALIFY is for queries that end: it needs all rows", query.clause_span("QUALIFY"))
     for ref in (query.source, *(join.source for join in query.joins)):
         if ref.as_of is not None:
             reason = "AS OF is for queries that end: a query that follows its topics reads them from their start"
             raise StatementError(reason, ref.as_of.span)
+
+
+def _first_rows(top: TopRows, context: Context, target: Target) -> BoundQuery:
+    """Bind the first rows of each group, which are a table."""
+    inner = bind_query(top.kept(), context, replace(target, sink=None, timestamp=None))
+
+    def binder(scope: Scope) -> Binder:
+        return Binder(scope, context.functions, context.catalog.types, "SELECT", fixed_now_ms=context.fixed_now_ms)
+
+    found = followed(top, inner.value, inner.root, binder, sink=target.sink)
+    names = tuple(c.name for c in found.key) + tuple(name for name, _ in found.columns)
+    if target.timestamp is not None and target.timestamp not in names:
+        raise StatementError(unknown_timestamp(target.timestamp), top.query.span)
+    value = tuple(Column(name, e.type) for name, e in found.columns)
+    return BoundQuery(found.root, p.ResultKind.TABLE, found.key, value, inner.relation, None, True, names)
 
 
 def _check_snapshot(query: ast.Query, bound: BoundQuery, target: Target) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +29,6 @@ from .windows import Duration, milliseconds
 if TYPE_CHECKING:
     from logflume.log import Log
 
-    from ..describe import Description
     from ..query import StoreQuery
     from ..runtime import EngineOptions, EngineStatus
     from ..seams import Plan
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 _LOOK_MAX_S = 3600
 _ENDPOINT = "127.0.0.1:0"
 """Where an application answers: to processes of this machine, on any free port."""
+
+_log = logging.getLogger("logflume.streams")
 
 
 class StreamOptions(TypedDict, total=False):
@@ -232,8 +234,8 @@ class App:
             raise InvalidInput(f"{self.name!r} has no source yet: begin with app.stream(...) or app.table(...)")
         return self._graph.topology()
 
-    def describe(self, *, rates_over_s: float | None = None) -> Description:
-        """Return the topology as it will run: as text (`str()`, `print`), as a picture (`svg()`, a notebook shows it), as data.
+    def describe(self, *, rates_over_s: float | None = None) -> str:
+        """Return the topology as it will run, as text.
 
         `rates_over_s`: look so long at all instances that run, here or elsewhere, and say how many rows a second leave each node.
 
@@ -242,7 +244,7 @@ class App:
         """
         found = self.topology().describe()
         if rates_over_s is None:
-            return found
+            return str(found)
         if not 0 < rates_over_s <= _LOOK_MAX_S:
             raise InvalidInput(f"rates_over_s must be above 0 and at most {_LOOK_MAX_S}, not {rates_over_s!r}")
         from ..runtime import looks, node_rates
@@ -251,7 +253,7 @@ class App:
             both = looks(log, self.name, rates_over_s)
             before, _ = next(both)
             now, elapsed_s = next(both)
-        return found.with_rates(node_rates(before, now, elapsed_s))
+        return str(found.with_rates(node_rates(before, now, elapsed_s)))
 
     @contextmanager
     def _reached(self) -> Iterator[Log]:
@@ -286,6 +288,8 @@ class App:
         if find_spec("rocksdict") is None:
             raise InvalidInput("to run an application needs rocksdict: pip install 'logflume[streams]'")
         plan = self.plan()
+        for name in g.loose_ends(self.topology()):
+            _log.warning("%s: nothing takes what %r gives: .to(topic) writes it", self.name, name)
         check_registered(self.topology())
         settings = self.settings(**options)
         if not isinstance(self.log, str):

@@ -91,7 +91,7 @@ class Scope:
 def _unknown(what: str, name: str, known: list[str]) -> UnknownName:
     """Return the error for an unknown column; without a near match it lists what there is."""
     error = UnknownName(f"column of {what}", name, known)
-    if not error.near:
+    if not error.near and len(known) > error.listed_max:
         error.args = (f"{error.args[0]}; it has {', '.join(known)}",)
     return error
 

@@ -7,12 +7,12 @@ clash is an error. Other names may be numbered: nothing outside this process see
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from logflume.log import InvalidInput
 
-from ..graph import Node, Topology
+from ..graph import Node, Sink, Topology
 
 
 @dataclass(slots=True)
@@ -32,11 +32,19 @@ class Graph:
         if not isinstance(node.name, str):
             raise InvalidInput(f"a name is text of letters, digits, '.', '_' and '-', found {node.name!r}")
         existing = self.nodes.get(node.name)
+        if isinstance(existing, Sink) and existing != node:
+            self._give_way(existing)
+            existing = None
         if existing is not None and existing != node:
             raise InvalidInput(f"there is already something else named {node.name!r} in {self.name!r}: {fix}")
         if existing is None:
             self.nodes[node.name] = node
         return self.nodes[node.name]
+
+    def _give_way(self, sink: Sink) -> None:
+        """Name a sink anew, in its place: a topic that is written and then read has its name for what reads it, in any order."""
+        renamed = replace(sink, name=self.free(f"{sink.topic}-sink"))
+        self.nodes = {each.name: each for each in (renamed if each is sink else each for each in self.nodes.values())}
 
     def free(self, wanted: str) -> str:
         """Return a name for a node without lasting effect."""

@@ -11,7 +11,6 @@ from logflume.log.schemas import ANY, BOOLEAN, Column, DataType, FormatSpec, is_
 
 from .. import graph as g
 from ..expr import Binary, BinaryOp, Cast, ColumnRef, Expr, Index, Literal, Side, Unary, UnaryOp
-from ..missing import missing
 from ..planner import internal_format
 from .binding import Scope, bind
 from .callables import Items, Pair, Pairs, returned_type
@@ -21,6 +20,7 @@ from .fields import Field, Value
 from .naming import Graph, slug
 from .schemas import PRIMITIVES, is_single, key_columns, key_format, value_format
 from .sinks import check_partitions, sink
+from .steps import missing_step
 from .typevars import K, R, V
 from .windows import Duration
 
@@ -75,7 +75,7 @@ class Stream(Generic[K, V], metaclass=Face):
     base: str
 
     def __getattr__(self, name: str) -> Any:
-        raise missing("a stream", name, dir(type(self)))
+        raise missing_step(self, "a stream", name)
 
     def _repr_svg_(self) -> str:
         return picture(self.graph, self.node)

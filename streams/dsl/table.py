@@ -11,7 +11,6 @@ from logflume.log.schemas import Column, FormatSpec
 
 from .. import graph as g
 from ..expr import Expr
-from ..missing import missing
 from . import aggregates as a
 from .binding import Scope, bind
 from .callables import expect_arguments, returned_type
@@ -21,6 +20,7 @@ from .fields import Value
 from .naming import Graph, duration, slug
 from .schemas import PRIMITIVES
 from .sinks import sink
+from .steps import missing_step
 from .stream import Function, On, Stream, bind_columns, object_class
 from .typevars import K, R, V
 from .windows import Duration, milliseconds
@@ -56,7 +56,7 @@ class Grouped(Generic[K, V], metaclass=Face):
     over: g.Window | None = None
 
     def __getattr__(self, name: str) -> Any:
-        raise missing("a grouped stream", name, dir(type(self)))
+        raise missing_step(self, "a grouped stream", name)
 
     def window(self, window: g.Window) -> Grouped[Any, V]:
         """Aggregate per window: `window(lf.tumbling(hours=1, grace=lf.minutes(10)))`, or per `lf.session(minutes=30)`."""
@@ -230,7 +230,7 @@ class Table(Generic[K, V], metaclass=Face):
     base: str
 
     def __getattr__(self, name: str) -> Any:
-        raise missing("a table", name, dir(type(self)))
+        raise missing_step(self, "a table", name)
 
     def _repr_svg_(self) -> str:
         return picture(self.graph, self.node)

@@ -97,6 +97,11 @@ class ProcessWork(Work):
         """Call `call(time_ms)` each time that this much time has passed."""
         if every_ms <= 0:
             raise InvalidInput(f"schedule() needs an interval of 1 ms or more, found {every_ms}")
+        if time is Time.WALL_CLOCK and self.wall_clock_ms < 0:
+            raise InvalidInput(
+                f"{self._node.name}: a schedule by the wall clock has no meaning in a backfill or on Spark, where records "
+                "are not computed when they come; schedule by stream time (time=lf.Time.STREAM), or run it live alone"
+            )
         now_ms = self.stream_time_ms if time is Time.STREAM else self.wall_clock_ms
         is_new = time is Time.STREAM and now_ms < 0
         aligned_ms = (now_ms // every_ms + 1) * every_ms if time is Time.STREAM else now_ms + every_ms

@@ -149,6 +149,10 @@ class BoundProgram:
         for name in own.region.cuts:
             self.works[name] = SlicedWork(self.works[name], name, own)
 
+    def stop_clock(self) -> None:
+        """Have no wall clock from the start: history and micro-batches are computed when they are, not when they happened."""
+        self.now_ms = -1
+
     # -- seams.TaskFunction ----------------------------------------------------------------------------------------------
 
     def process(self, source: str, chunk: Any, start: int, stop: int) -> None:

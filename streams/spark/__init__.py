@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .runner import SparkRunner
     from .session import SparkSettings, SparkUnavailable, check_spark, cores_of, open_session, parse_conf
     from .source import LogflumeDataSource
-    from .steps import Progress
+    from .steps import Progress, check_fits_spark
     from .stream_sink import exactly_once
     from .tables import use_logflume
 
@@ -45,6 +45,7 @@ _HOME = {
     "app_of": "applications",
     "archive_topic": "archiving",
     "check_archive": "archiving",
+    "check_fits_spark": "steps",
     "check_spark": "session",
     "cores_of": "session",
     "estimate_backfill": "estimates",
@@ -84,6 +85,7 @@ __all__ = [
     "app_of",
     "archive_topic",
     "check_archive",
+    "check_fits_spark",
     "check_spark",
     "cores_of",
     "estimate_backfill",

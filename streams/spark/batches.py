@@ -42,7 +42,7 @@ from .membership import Member
 from .ranges import OffsetRange, check_partitions
 from .rows import RowKind
 from .state_folder import StateFolder, mark_of
-from .steps import Progress, StepPlan, StepResult, in_order, refuse_global_tables
+from .steps import Progress, StepPlan, StepResult, check_fits_spark
 from .writing import OneTransaction, Target, Written, longest_transaction_ms
 
 Compute = Callable[[StepPlan, Plan, Callable[[Progress], None]], StepResult]
@@ -88,8 +88,7 @@ def open_batches(
         InvalidInput: the application runs elsewhere, asks for what a cluster cannot do, or does not fit its state.
     """
     plan = load_plan()
-    refuse_global_tables(plan)
-    in_order(plan)
+    check_fits_spark(plan)
     if settings.dead_letter_topic is not None:
         raise InvalidInput(
             f"dead_letter_topic={settings.dead_letter_topic!r}: on Spark records that cannot be processed are counted by reason "
@@ -204,7 +203,7 @@ class Batches:
             state.committed(mark_of(self.log, self.plan, self.topics, committed))
             now = self._ranges({tp: OffsetAndMetadata(taken.end) for tp, taken in ranges.items()})
         except LogflumeError as error:
-            _log.warning("the micro-batch is committed, but the log does not say more: %s", error)
+            _log.warning("the micro-batch is committed, but it is not known what follows: %s", error)
             return None
         return sum(map(len, now.values()))
 

@@ -19,7 +19,7 @@ from logflume.streams.runtime import internal_topics
 from logflume.streams.runtime.positions import Claim, read_times, with_claim
 from logflume.streams.seams import Plan
 
-from .ranges import OffsetRange
+from .ranges import OffsetRange, with_records
 from .writing import longest_transaction_ms, take_partition
 
 _COMPUTED = (
@@ -155,11 +155,12 @@ def refuse_state(log: Log, plan: Plan, existing: set[str]) -> None:
     """Refuse internal topics that hold records of an application without offsets. `existing`: all topics."""
     admin = log.admin()
     every = _partitions(log, internal_topics(plan) & existing)
-    starts, ends = admin.start_offsets(every), admin.end_offsets(every)
-    filled = sorted({tp.topic for tp in every if starts[tp] < ends[tp]})
+    starts, ends = admin.start_offsets(every), admin.end_offsets(every, read_committed=True)
+    filled = with_records(log, (OffsetRange(*tp, starts[tp], max(starts[tp], ends[tp])) for tp in sorted(every)))
     if filled:
+        topic = filled[0].rpartition("-")[0]
         raise InvalidInput(
-            f"application {plan.application!r} has no committed offsets, but {filled[0]!r} holds records of it (its offsets were "
+            f"application {plan.application!r} has no committed offsets, but {topic!r} holds records of it (its offsets were "
             "deleted or have expired): delete its internal topics to compute it again, or give the backfill another name"
         )
 

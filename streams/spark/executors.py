@@ -159,8 +159,9 @@ def files_of(tops: Iterable[Path]) -> Iterator[tuple[Path, Path]]:
 
 
 def zipped(archive: Path, files: Iterable[tuple[Path, Path]]) -> Path:
-    """Write files into an archive; return it."""
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as opened:
+    """Write files into an archive, which appears whole; return it."""
+    fresh = archive.with_name(f"{archive.name}.{uuid.uuid4().hex[:8]}")
+    with zipfile.ZipFile(fresh, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as opened:
         for name, path in files:
             opened.write(path, name)
-    return archive
+    return fresh.replace(archive)

@@ -7,7 +7,7 @@ reader may see, in offset order, and an error, never silence, when retention has
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -96,6 +96,11 @@ def reachable(log: Log) -> str:
             f"{log.where} is open in a process without a Unix socket: run `logflume serve` on it and give --bootstrap"
         )
     return data.address
+
+
+def with_records(log: Log, ranges: Iterable[OffsetRange]) -> list[str]:
+    """Return the partitions that hold committed records in a range: offsets alone may be of what was aborted."""
+    return [f"{each.topic}-{each.partition}" for each in ranges if any(map(len, read_range(log, each)))]
 
 
 def read_range(log: Log, wanted: OffsetRange) -> Iterator[Chunk]:

@@ -20,7 +20,7 @@ from logflume.streams.seams import Plan
 
 from .claims import claim_of, claim_stopped, replaced
 from .handover import Switch
-from .ranges import OffsetRange, read_range
+from .ranges import OffsetRange, with_records
 from .steps import Progress
 
 _LOOK_EVERY_S = 0.1
@@ -81,11 +81,7 @@ def _refuse_owed(
     behind = [f"{tp.topic}-{tp.partition}" for tp, whole in ranges.items() if tp in offsets and offsets[tp].offset < whole.end]
     inside = [tp for tp in offsets if tp.topic.startswith(f"{old}-") and tp.topic.endswith("-repartition")]
     ends = log.admin().end_offsets(inside, read_committed=True)
-    on_way = [
-        f"{tp.topic}-{tp.partition}"
-        for tp in inside
-        if any(map(len, read_range(log, OffsetRange(*tp, min(offsets[tp].offset, ends[tp]), ends[tp]))))
-    ]
+    on_way = with_records(log, (OffsetRange(*tp, min(offsets[tp].offset, ends[tp]), ends[tp]) for tp in inside))
     if behind or on_way:
         raise InvalidInput(
             f"{old!r} was stopped before it had written all results of what is history now ({', '.join(behind + on_way)}): start "

@@ -189,8 +189,9 @@ class Replay:
             problems=problems,
             checkpoint=self.start,
         )
+        assert isinstance(task.function, BoundProgram)
+        task.function.stop_clock()
         if self.own is not None:
-            assert isinstance(task.function, BoundProgram)
             task.function.restrict(self.own)
             task.outputs.keeps_causes = True
         if is_new:

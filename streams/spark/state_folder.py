@@ -15,13 +15,15 @@ from __future__ import annotations
 import hashlib
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from logflume.log import Log, OffsetAndMetadata, TopicPartition
+from logflume.streams.runtime import StreamsError
 from logflume.streams.runtime.topics import TopicMap
 from logflume.streams.seams import Plan, changelog_topic
 
@@ -53,7 +55,8 @@ class StateFolder:
         """
         from pyarrow.fs import LocalFileSystem
 
-        make_directory(LocalFileSystem(), str(root))
+        with _told(root):
+            make_directory(LocalFileSystem(), str(root))
         try:
             note = _decode_note((root / _NOTE).read_bytes())
         except (OSError, msgspec.MsgspecError):
@@ -66,22 +69,37 @@ class StateFolder:
 
     def begin(self) -> None:
         """Note that a micro-batch has begun: until it is committed the stores are not what the log says."""
-        (self.root / _NOTE).unlink(missing_ok=True)
+        with _told(self.root):
+            (self.root / _NOTE).unlink(missing_ok=True)
 
     def committed(self, mark: str) -> None:
         """Note what the log is, now that what the stores hold is committed."""
         fresh = self.root / f"{_NOTE}.new"
-        fresh.write_bytes(msgspec.json.encode(_Note(self.path.name, mark)))
-        fresh.replace(self.root / _NOTE)
+        with _told(self.root):
+            fresh.write_bytes(msgspec.json.encode(_Note(self.path.name, mark)))
+            fresh.replace(self.root / _NOTE)
 
 
 def begin_task(root: Path, task: str, token: str) -> None:
     """Note that a task runs in the step of this token; stores that an earlier try of it has changed are removed."""
     note = root / f"{task}.step"
-    if note.is_file() and note.read_text() == token:
-        shutil.rmtree(root / task, ignore_errors=True)
-    root.mkdir(parents=True, exist_ok=True)
-    note.write_text(token)
+    with _told(root):
+        if note.is_file() and note.read_text() == token:
+            shutil.rmtree(root / task, ignore_errors=True)
+        root.mkdir(parents=True, exist_ok=True)
+        note.write_text(token)
+
+
+@contextmanager
+def _told(root: Path) -> Iterator[None]:
+    """Raise what the disk refuses as StreamsError: nothing that is not committed is visible, and the next start goes on."""
+    try:
+        yield
+    except OSError as error:
+        raise StreamsError(
+            f"cannot write state to {root}: {error}; free space or repair the disk, then start again: it goes on from what was "
+            "committed"
+        ) from error
 
 
 def mark_of(log: Log, plan: Plan, topics: TopicMap, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> str:

@@ -152,6 +152,12 @@ def refuse_global_tables(plan: Plan) -> None:
         )
 
 
+def check_fits_spark(plan: Plan) -> None:
+    """Raise InvalidInput for what no step computes, whichever records come."""
+    refuse_global_tables(plan)
+    in_order(plan)
+
+
 def repartition_inputs(sub: SubTopology, plan: Plan) -> tuple[str, ...]:
     """Return the repartition topics that a sub-topology reads, sorted."""
     internal = {out.topic for each in plan.subtopologies for out in each.outputs.values() if out.is_repartition}
@@ -184,7 +190,10 @@ def in_order(plan: Plan) -> list[SubTopology]:
             if all(writers.get(topic, set()) <= placed | {sub.name} for topic in sub.program.sources.values())
         ]
         if not ready:
-            raise InvalidInput(f"sub-topologies feed each other in a circle: {', '.join(sub.name for sub in waiting)}")
+            raise InvalidInput(
+                f"sub-topologies feed each other in a circle: {', '.join(sub.name for sub in waiting)} (a join on "
+                "a foreign key is one): Spark computes one after the other; run it with the live engine"
+            )
         ordered += ready
         waiting = [sub for sub in waiting if sub not in ready]
     return ordered

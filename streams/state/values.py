@@ -174,7 +174,7 @@ def reader_of(classes: Classes) -> Callable[[int, memoryview], Any]:
                 return row_class(tuple(found[0]))._make(found[1])
             case 14 | 15:
                 if found[0] not in classes:
-                    raise UnknownName("class of stored state, which the topology does not name:", found[0], classes)
+                    raise UnknownName("class of the state that the topology names", found[0], classes)
                 cls: Any = classes[found[0]]
                 return _object_of(cls, found[1]) if code == _OBJECT else cls[found[1]]
         if code in (_TUPLE, _SET, _FROZENSET):

@@ -136,6 +136,18 @@ def test_an_unclosed_quote_is_named_with_its_line(tmp_path: Path) -> None:
         list(read(path, value_columns="a INT, b STRING"))
 
 
+@pytest.mark.parametrize(("broken", "is_told"), [(0, False), (1, True), (5, True), (40, False), (100, False)])
+def test_a_column_that_a_few_rows_make_text_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, broken: int, is_told: bool
+) -> None:
+    path = tmp_path / "prices.csv"
+    prices = [*["n/a ä"] * broken, *["-1.5e3", "2", " 3", ".5", ""] * 20][:100]
+    path.write_text("id,price\n" + "".join(f"{at},{price}\n" for at, price in enumerate(prices)))
+    assert len(rows_of(list(read(path)))) == 100
+    told = [line for line in caplog.messages if f"column price is text, because {broken} of the first" in line]
+    assert (len(told), "'n/a ä'" in "".join(told)) == (is_told, is_told)
+
+
 def test_columns_are_inferred_and_kept_with_the_offset(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("id,delay,name\n1,2.5,NA\n2,NA,b\n")

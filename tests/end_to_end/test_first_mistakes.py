@@ -6,12 +6,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 import logflume as lf
 from logflume.log import InvalidInput, UnknownName
+from logflume.streams.graph import loose_ends
 from logflume.streams.runtime.handlers import StreamsError
 
 from ._command import run, run_cold
@@ -49,15 +51,55 @@ def test_a_script_ends_with_the_users_lines_and_one_sentence(tmp_path: Path) -> 
     assert failed.returncode == 1
     assert f'File "{path}", line 10, in <module>' in failed.stderr
     assert failed.stderr.count("File ") == 1
-    assert failed.stderr.splitlines()[-1].endswith("unknown column of 'flights' 'carier'; did you mean 'carrier'?")
+    assert failed.stderr.splitlines()[-1].endswith("unknown column 'carier' of 'flights'; did you mean 'carrier'?")
 
 
 def test_run_names_the_line_of_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, MISSPELT)
     failed = run("run", str(path), "--data", str(tmp_path / "data"), code=1)
     sentence, place = failed.stderr.splitlines()[-2:]
-    assert sentence == "logflume run: unknown column of 'flights' 'carier'; did you mean 'carrier'?"
+    assert sentence == "logflume run: unknown column 'carier' of 'flights'; did you mean 'carrier'?"
     assert place.strip().startswith(f"{path}:10: app.stream(")
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        (lambda flights: flights.window(lf.tumbling(hours=1)), "unknown attribute 'window' of a stream; after group_by(...) or"),
+        (lambda flights: flights.sum(lf.col.delay), "unknown attribute 'sum' of a stream; after group_by(...) or group_by_key()"),
+        (lambda flights: flights.suppress(lf.until_window_closes()), "unknown attribute 'suppress' of a stream; after"),
+        (lambda flights: flights.group_by_key().to("t"), "unknown attribute 'to' of a grouped stream; after count(), aggregate("),
+        (lambda flights: flights.group_by_key().count().map_values(str).peek(print), "of a table; after to_stream() it has it"),
+        (
+            lambda flights: flights.fliter(lf.col.delay > 3),
+            "unknown attribute 'fliter' of a stream; did you mean 'filter' or 'filter_not'?",
+        ),
+    ],
+)
+def test_a_method_of_another_step_says_which_step_is_missing(step: Callable[[Any], object], told: str) -> None:
+    with pytest.raises(AttributeError) as failed:
+        step(lf.App("steps").stream("flights", Flight))
+    assert told in str(failed.value)
+
+
+def test_few_names_are_all_told_where_none_is_near() -> None:
+    app = lf.App("told")
+    app.stream("flights", Flight).group_by_key().count(name="per-key").to("counts")
+    driver = lf.TopologyTestDriver(app)
+    with pytest.raises(UnknownName, match="unknown output topic 'xyz'; there is counts"):
+        driver.output("xyz")
+
+
+def test_a_result_that_nobody_takes_is_told_when_the_application_runs(caplog: pytest.LogCaptureFixture) -> None:
+    app = lf.App("loose")
+    flights = app.stream("flights", Flight)
+    big, _ = flights.split(lf.col.delay > 100)  # what is left of a split need not be used
+    big.to("big")
+    flights.map_values(lambda flight: flight.delay)
+    assert loose_ends(app.topology()) == ("flights-map",)
+    with pytest.raises(InvalidInput), caplog.at_level("WARNING"):
+        app.run(nosuch=1)
+    assert "loose: nothing takes what 'flights-map' gives: .to(topic) writes it" in caplog.messages
 
 
 @pytest.mark.parametrize(
@@ -103,9 +145,29 @@ def test_run_says_when_a_file_runs_nothing(tmp_path: Path) -> None:
     assert "expected an lf.App and, at the end of the file, app.run()" in run("run", str(path), code=1).stderr
 
 
+def test_a_connector_says_once_why_it_failed_and_what_to_do(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    (tmp_path / "rows.toml").write_text(f'name = "rows"\nconnector = "file-source"\ntopic = "rows"\nfile = "{rows}"\n')
+    connect = ("connect", "run", str(tmp_path / "rows.toml"), "--once", "--data", str(tmp_path / "data"))
+    rows.write_text("a,b\n1,x\n")
+    assert "rows: COMPLETED, 1 record," in run(*connect).stderr
+    assert "nothing new since it ran last: `logflume connect reset rows` lets it begin anew" in run(*connect).stderr
+    rows.write_text("a,b\n1,x\nbad\n")
+    said = run(*connect, code=1).stderr
+    assert "connector rows, task 0 failed: " in said
+    assert said.count("expected 2 fields, found 1; correct the row") == 1
+    assert "Traceback" not in said
+
+
+def test_a_host_that_cannot_be_is_told_in_words(tmp_path: Path) -> None:
+    said = run("serve", "--listen", "a..b:9092", "--data", str(tmp_path / "data"), code=1).stderr
+    assert said.startswith("logflume serve: cannot listen on a..b:9092: ")
+    assert said.count("\n") == 1
+
+
 def test_an_argument_of_a_sink_that_nobody_knows_is_refused_where_it_stands() -> None:
     stream = lf.App("first").stream("a")
-    with pytest.raises(UnknownName, match="unknown argument of to\\(\\) 'parttions'; did you mean 'partitions'"):
+    with pytest.raises(UnknownName, match="unknown argument 'parttions' of to\\(\\); did you mean 'partitions'"):
         stream.to("zz", parttions=3)
     with pytest.raises(UnknownName, match="did you mean 'retention_ms'"):
         stream.to("zz", retention_sm="1")

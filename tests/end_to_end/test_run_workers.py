@@ -65,11 +65,11 @@ def test_workers_share_the_work_survive_a_kill_and_are_seen(tmp_path: Path) -> N
             process.send_signal(signal.SIGTERM)
             process.wait(60)
         assert process.returncode == 0
-        assert "answers" in run("streams", "top", "words", "--count", "1", "--bootstrap", address, code=1).stderr
+        assert "answers" in run("streams", "top", "words", "--once", "--bootstrap", address, code=1).stderr
 
 
 def looks(address: str) -> list[dict[str, object]]:
-    argv = [*LOGFLUME, "streams", "top", "words", "--json", "--count", "1", "--bootstrap", address]
+    argv = [*LOGFLUME, "streams", "top", "words", "--json", "--once", "--bootstrap", address]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     return [json.loads(line) for line in done.stdout.splitlines()]
 

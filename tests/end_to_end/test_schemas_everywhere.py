@@ -129,7 +129,7 @@ def test_a_schema_to_write_with_that_is_not_there_is_missed_at_the_start(
 
 @pytest.mark.parametrize(
     ("cls", "said"),
-    [(Misspelt, r"unknown field of orders-value, schema \d+ .* 'cent'; did you mean 'cents'"), (Mistyped, "user")],
+    [(Misspelt, r"unknown field 'cent' of orders-value, schema \d+ .*; did you mean 'cents'"), (Mistyped, "user")],
 )
 def test_a_class_that_does_not_fit_the_schema_is_refused_at_the_start(
     log: Log, registry: str, tmp_path: Path, cls: type, said: str
@@ -315,7 +315,7 @@ def test_produce_writes_json_lines_with_a_schema(
     assert decoded(registry, read(log, "orders"), "orders") == [*wanted, *wanted]
     lines.write_text('{"user": "bob", "cents": 5}\n{"user": "bob", "cent": 5}\n')
     assert main(common) == 1
-    assert "line 2: unknown field of schema 1 'cent'; did you mean 'cents'" in capfd.readouterr().err
+    assert "line 2: unknown field 'cent' of schema 1; did you mean 'cents'" in capfd.readouterr().err
     lines.write_text('{"user": "bob", "cents": 50000000000}\n')
     assert main(common) == 1
     assert "line 1: " in capfd.readouterr().err

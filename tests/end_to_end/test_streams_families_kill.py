@@ -203,7 +203,7 @@ def rows_of(rows: Rows) -> list[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300 + RECORDS // 100)
+@pytest.mark.timeout(300 + RECORDS // 50)
 @pytest.mark.parametrize(("group", "count"), RUNS)
 def test_kills_change_no_output_and_no_store(tmp_path: Path, broker: Broker, group: str, count: int) -> None:
     numbers = random.Random(count)
@@ -211,7 +211,7 @@ def test_kills_change_no_output_and_no_store(tmp_path: Path, broker: Broker, gro
         fill(log, RECORDS or PLAIN_RECORDS[group])
         calm = Instances(broker, tmp_path, "calm", group, 1, has_kernels=False)
         try:
-            wait_until_done(log, "calm", group, timeout_s=120.0 + RECORDS / 500)
+            wait_until_done(log, "calm", group, timeout_s=120.0 + RECORDS / 100)
             calm.stop()
         finally:
             calm.end()
@@ -226,7 +226,7 @@ def test_kills_change_no_output_and_no_store(tmp_path: Path, broker: Broker, gro
             else:
                 killed.kill(numbers.randrange(count))
         with connect(broker.address) as log:
-            wait_until_done(log, "killed", group, timeout_s=120.0 + RECORDS / 500)
+            wait_until_done(log, "killed", group, timeout_s=120.0 + RECORDS / 100)
             killed.stop()
             for name in GROUPS[group]:
                 wanted, found = (outputs(log, prefix, name) for prefix in ("calm", "killed"))

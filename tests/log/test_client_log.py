@@ -82,6 +82,9 @@ def test_what_is_opened_in_with_is_closed_at_its_end(log: Log, topic: str) -> No
         ({"value": b"v", "headers": [("h", "text")]}, "expected bytes or None as value of header 'h', found str"),
         ({"value": b"v", "headers": [(b"h", b"v")]}, r"expected headers as \(name, bytes or None\) pairs"),
         ({"value": b"v", "headers": ["h"]}, r"expected headers as \(name, bytes or None\) pairs"),
+        ({"value": b"v", "partition": 0.5}, "expected a number as partition, found float"),
+        ({"value": b"v", "partition": 1}, "has partitions 0 to 0, found 1"),
+        ({"value": b"v", "topic": b"bytes"}, "expected a topic's name, found bytes"),
     ],
 )
 def test_a_record_of_wrong_types_is_refused_at_once_and_the_others_arrive(
@@ -91,10 +94,16 @@ def test_a_record_of_wrong_types_is_refused_at_once_and_the_others_arrive(
     producer = log.producer()
     before = producer.send(topic, b"before")
     with pytest.raises((TypeError, InvalidInput), match=error):
-        producer.send(topic, **record)  # type: ignore[arg-type]
+        producer.send(**{"topic": topic, **record})  # type: ignore[arg-type]
     after = producer.send(topic, bytearray(b"after"), key=memoryview(b"k"))  # type: ignore[arg-type]
     producer.flush(timeout_s=WAIT_S)
     assert (before.result(0).offset, after.result(0).offset) == (0, 1)
+
+
+def test_what_no_request_can_hold_is_refused_at_once(log: Log) -> None:
+    for name in (b"bytes", 7):
+        with pytest.raises(InvalidInput, match="a field has a value that does not fit"):
+            log.admin().create_topic(name)  # type: ignore[arg-type]
 
 
 def test_a_fault_of_the_sender_reaches_whoever_waits(log: Log, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,9 @@
 import asyncio
 import base64
 import os
+import socket
 import stat
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +37,17 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 def split(settings: dict[str, str]) -> tuple[str, dict[str, str]]:
     return settings["bootstrap.servers"], {name: value for name, value in settings.items() if name != "bootstrap.servers"}
+
+
+def test_a_port_that_hangs_up_before_it_has_answered_may_want_tls() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up() -> None:
+            server.accept()[0].close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        with pytest.raises(TransportError, match="answered nothing yet: does it want TLS"):
+            connect(f"127.0.0.1:{server.getsockname()[1]}")
 
 
 def first_value(consumer: Any) -> Any:

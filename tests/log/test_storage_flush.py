@@ -78,6 +78,39 @@ def test_what_has_arrived_already_joins_the_flush() -> None:
     asyncio.run(main())
 
 
+def test_who_hears_of_one_partition_finds_what_was_flushed_with_it_in_the_others() -> None:
+    """A reader who waits for both would be woken for the first, answer with that, and come back for the second."""
+    first_synced, seen = threading.Event(), []
+
+    class SlowDisk(SimulatedDisk):
+        loop: asyncio.AbstractEventLoop | None = None
+
+        def step(self, operation: str, path: str) -> None:
+            super().step(operation, path)
+            if operation != "sync" or self.loop is None:
+                return
+            if "t-0" in path:
+                first_synced.set()
+                return
+            assert first_synced.wait(30)
+            for _ in range(5):
+                asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self.loop).result(30)
+
+    async def main() -> None:
+        disk = SlowDisk()
+        scheduler, logs = FlushScheduler(asyncio.get_running_loop()), [open_log(disk, f"/data/t-{i}") for i in range(2)]
+        disk.loop = asyncio.get_running_loop()
+        for log in logs:
+            append(log)
+            scheduler.request(log, lambda _: seen.append([log.durable_offset for log in logs]))
+        while len(seen) < 2:
+            await asyncio.sleep(0)
+        await scheduler.close()
+
+    asyncio.run(main())
+    assert seen == [[1, 1], [1, 1]]
+
+
 def test_a_fault_nobody_foresaw_in_a_flush_is_told_to_who_waits() -> None:
     class BrokenDisk(SimulatedDisk):
         is_broken = False

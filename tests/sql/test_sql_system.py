@@ -51,6 +51,9 @@ def test_a_property_of_the_system_is_every_session_s_until_it_sets_another(tmp_p
         ("ALTER SYSTEM 'ksql.persistence.default.format.valeu'='JSON';", "did you mean 'ksql.persistence.default.format.value'"),
         ("ALTER SYSTEM 'auto.offset.reset'='middle';", "'earliest' or 'latest'"),
         ("EXPLAIN ANALYZE nope;", "Query with id:NOPE does not exist"),
+        ("ASSERT VALUES s (id) VALUES (1);", "ASSERT VALUES is for tools that run test scripts"),
+        ("ASSERT NULL VALUES s (id) KEY (1);", "ASSERT NULL VALUES is for tools"),
+        ("ASSERT TABLE t (id INT PRIMARY KEY);", "ASSERT TABLE is for tools"),
     ],
 )
 def test_what_cannot_be_is_refused(tmp_path: Path, text: str, message: str) -> None:

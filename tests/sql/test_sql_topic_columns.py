@@ -28,6 +28,19 @@ def told(folder: Path, *records: dict[str, Any]) -> tuple[str, list[tuple[Any, .
         return made[made.index("(") + 1 : made.index(") WITH")], list(rows.rows)
 
 
+@pytest.mark.parametrize(("what", "key"), [("STREAM", "k STRING KEY"), ("TABLE", "k STRING PRIMARY KEY")])
+def test_who_creates_without_columns_is_told_those_of_the_topic(tmp_path: Path, what: str, key: str) -> None:
+    with connect(tmp_path / "log") as log, SqlEngine(log, tmp_path / "sql") as engine:
+        log.admin().ensure_topic("Raw.Sales", partitions=1)
+        with log.producer() as producer:
+            producer.send("Raw.Sales", b'{"shop": "riga", "cents": 5}', key=b"a")
+        with pytest.raises(StatementError, match="does not define any columns") as refused:
+            list(engine.execute(f"CREATE {what} sales WITH (KAFKA_TOPIC = 'Raw.Sales', VALUE_FORMAT = 'JSON');"))
+        made = str(refused.value).partition(" records: ")[2].splitlines()[0]
+        assert made.startswith(f"CREATE {what} SALES ({key}, SHOP STRING, CENTS BIGINT) WITH (")
+        list(engine.execute(made))
+
+
 def test_names_that_differ_in_case_are_one_column(tmp_path: Path) -> None:
     records = [{"a": 1, "s": {"x": 1}}, {"A": 2.5, "s": {"X": 2, "": 1}}]
     columns, rows = told(tmp_path, *records)

@@ -25,11 +25,26 @@ def test_a_topic_that_feeds_itself_is_refused() -> None:
 def test_topics_that_feed_each_other_are_refused_and_a_chain_is_not() -> None:
     app = lf.App("loop")
     app.stream("a").group_by(col.n).count().to("b")
-    app.stream("b", name="b-in").join(app.table("names")).to("c")
+    app.stream("b").join(app.table("names")).to("c")
     app.plan()
-    app.stream("c", name="c-in").merge(app.stream("d")).to("a")
+    app.stream("c").merge(app.stream("d")).to("a")
     with pytest.raises(InvalidInput, match="'a' is written from"):
         app.plan()
+
+
+@pytest.mark.parametrize("is_read_first", [False, True])
+def test_a_topic_that_is_written_is_read_by_its_name_in_any_order(is_read_first: bool) -> None:
+    app = lf.App("chain")
+    if is_read_first:
+        app.stream("b").group_by(col.n).count().to("c")
+    app.stream("a").to("b")
+    if not is_read_first:
+        app.stream("b").group_by(col.n).count().to("c")
+    names = [name for name in app.topology().nodes if name not in ("a", "b", "c")]
+    assert [name for name in names if not name.endswith("-sink")] == ["b-by-n", "b-by-n-count"]
+    driver = TopologyTestDriver(app)
+    driver.input("a").send({"n": 7})
+    assert driver.output("c").read()[-1].value == {"count": 1}
 
 
 def test_records_without_the_key_that_is_needed_are_counted_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -16,15 +16,18 @@ from pathlib import Path
 
 import pytest
 
+import logflume.streams as lf
 from logflume.log import InvalidInput, Log, LogflumeError, UnknownName, connect
+from logflume.streams.runtime import EngineOptions
 from logflume.streams.seams import Plan
 from logflume.streams.spark import LocalRunner, OffsetRange, RangeLost, plan_backfill, run_backfill
+from logflume.streams.spark.batches import open_batches
 from logflume.streams.spark.executors import cause_of, pickled
 from logflume.streams.spark.probe import Probe
 from logflume.streams.spark.ranges import read_range
 
 from ..log._server_process import ServerProcess
-from ._spark_apps import ORDERS, PARTITIONS, create_inputs, loader, make_plan, own_topics, send_orders
+from ._spark_apps import ORDERS, PARTITIONS, Item, Order, create_inputs, loader, make_plan, own_topics, send_orders
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -70,6 +73,58 @@ def test_a_topic_that_is_deleted(log: Log, when: str) -> None:
     said = refused(log, lambda log: log.admin().delete_topic("orders"), when=when)
     assert isinstance(said, UnknownName)
     assert "'orders'" in str(said)
+
+
+def joined_on_a_foreign_key() -> Plan:
+    app = lf.App("foreign")
+    orders, items = app.table("orders", Order), app.table("items", Item)
+    orders.join(items, on=lf.col.item, prefix="i_").to("joined")
+    return app.plan()
+
+
+def test_a_join_on_a_foreign_key(log: Log, tmp_path: Path) -> None:
+    before, said = (
+        own_topics(log),
+        r"feed each other in a circle.*on a foreign key is one\): .*run it with the live engine",
+    )
+    with pytest.raises(InvalidInput, match=said):
+        run_backfill(plan_backfill(joined_on_a_foreign_key, log.where), LocalRunner())
+    with (
+        pytest.raises(InvalidInput, match=said),
+        open_batches(log, joined_on_a_foreign_key, LocalRunner().run, tmp_path / "stores", settings=EngineOptions()),
+    ):
+        pass
+    assert own_topics(log) == before
+
+
+class Ticking(lf.Processor):
+    """Wants to be called as time goes on."""
+
+    def init(self, context: lf.Context) -> None:
+        super().init(context)
+        context.schedule(1_000, lambda now_ms: None, time=lf.Time.WALL_CLOCK)
+
+    def process(self, record: lf.Record) -> None:
+        self.context.forward(record)
+
+
+def ticking() -> Plan:
+    app = lf.App("ticking")
+    app.stream("orders", str).process(Ticking).to("ticked")
+    return app.plan()
+
+
+def test_a_schedule_by_the_wall_clock(log: Log, tmp_path: Path) -> None:
+    before, said = own_topics(log), r"a schedule by the wall clock has no meaning in a backfill or on Spark.*by stream time"
+    with pytest.raises(InvalidInput, match=said):
+        run_backfill(plan_backfill(ticking, log.where), LocalRunner())
+    assert own_topics(log) == before
+    with (
+        open_batches(log, ticking, LocalRunner().run, tmp_path / "stores", settings=EngineOptions()) as batches,
+        pytest.raises(InvalidInput, match=said),
+    ):
+        batches.step()
+    assert not log.admin().group_offsets("ticking")
 
 
 def test_retention_that_overtakes_the_job_while_it_reads(log: Log) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -14,7 +17,7 @@ import pytest
 
 from logflume.log import InvalidInput, Log, LogflumeError, TopicPartition, TransportError, connect
 from logflume.log.protocol import ErrorCode, KafkaError
-from logflume.streams.runtime import Engine, EngineOptions
+from logflume.streams.runtime import Engine, EngineOptions, StreamsError
 from logflume.streams.spark import LocalRunner
 from logflume.streams.spark import batches as batches_module
 from logflume.streams.spark.batches import BatchDone, open_batches
@@ -112,6 +115,44 @@ def test_an_application_moves_between_live_and_batches_without_loss_or_doubling(
         run_live(log, "live", kind, tmp_path / "reference")  # begins with all there is, so that it takes it by time
         found = final_results(log, "moved-out")
         assert found == final_results(log, "live-out") != {}, f"after {ways[: number + 1]}"
+
+
+@pytest.mark.parametrize("call", ["unlink", "write_bytes", "write_text"])
+def test_a_state_folder_without_room_is_said_and_the_next_start_goes_on(
+    log: Log, call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, now_ms = tmp_path / "stores", send_orders(log, 60, seed=30, start_ms=5_000_000)
+    steps(log, "grouped", folder)
+    now_ms = send_orders(log, 60, seed=31, start_ms=now_ms)
+
+    def full(path: Path, *_: object, **__: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, call, full)
+        said = f"cannot write state to {folder}.*No space left.*free space.*start again"
+        if call == "write_bytes":
+            assert steps(log, "grouped", folder)[0] is not None, "it is committed, whatever is noted of it"
+            assert re.search(said, caplog.text)
+        else:
+            with pytest.raises(StreamsError, match=said):
+                steps(log, "grouped", folder)
+    send_orders(log, 60, seed=32, start_ms=now_ms)
+    steps(log, "grouped", folder)
+    run_live(log, "live", "grouped", tmp_path / "reference")
+    assert final_results(log, "moved-out") == final_results(log, "live-out") != {}
+
+
+def test_the_first_batch_fails_after_it_has_written(log: Log, tmp_path: Path) -> None:
+    send_orders(log, 100, seed=2, start_ms=5_000_000)
+    for step in ("after-write", "after-send-offsets"):
+        with pytest.raises(Failed):
+            steps(log, "grouped", tmp_path / "stores", failpoint=Once(step, fail))
+    done = steps(log, "grouped", tmp_path / "stores")[0]
+    assert done is not None
+    assert done.records == 100
+    run_live(log, "live", "grouped", tmp_path / "reference")
+    assert final_results(log, "moved-out") == final_results(log, "live-out") != {}
 
 
 def test_what_a_live_instance_left_on_its_way_comes_first(log: Log, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -16,15 +17,15 @@ from logflume.log import Log, TopicPartition
 from logflume.streams.runtime import Engine, EngineOptions
 from logflume.streams.spark import LocalRunner, plan_backfill, run_backfill
 
-from ._slice_apps import JOINS, OTHERS, make_plan
-from ._slice_apps import loader as load_plan
+from . import _family_apps as families
+from . import _slice_apps as sliced
 from .running import embedded, read, until
 from .test_spark_slices import PARTITIONS, make_records, send
 
 RECORDS = 160
 CUT = 100
 SEED = 7
-STREAMS = ("inner", "left", "outer", "self", "looked-up")
+STREAMS = ("inner", "left", "outer", "self", "looked-up", *families.STREAMS)
 """Kinds whose results are a stream: all of them are compared. Of a table the newest of each key: live commits more often."""
 _numbers = count()
 
@@ -45,6 +46,7 @@ class Case:
 
     def __init__(self, log: Log, kind: str, folder: Path) -> None:
         self.log, self.kind, self.folder = log, kind, folder
+        self._make = families.make_plan if kind in families.TABLES + families.STREAMS else sliced.make_plan
         self.data = f"data{next(_numbers)}"
         self.topics = f"{self.data}-sales", f"{self.data}-refunds"
         for topic in self.topics:
@@ -52,7 +54,7 @@ class Case:
 
     def run(self, name: str) -> Counter[str]:
         """Run an application to the end of what is there; return what it left out by reason."""
-        plan = make_plan(name, self.kind, *self.topics)
+        plan = self._make(name, self.kind, *self.topics)
         engine = Engine(plan, self.log, EngineOptions(state_dir=self.folder / name, commit_interval_ms=20))
         sources = {topic for sub in plan.subtopologies for topic in sub.program.sources.values()}
 
@@ -72,7 +74,7 @@ class Case:
 
     def backfill(self, name: str) -> Counter[str]:
         """Compute the history of an application and hand it over; return what is left out."""
-        planned = plan_backfill(load_plan(name, self.kind, *self.topics), self.log.where)
+        planned = plan_backfill(partial(self._make, name, self.kind, *self.topics), self.log.where)
         return Counter(run_backfill(planned, LocalRunner()).problems)
 
     def results(self, name: str) -> object:
@@ -80,7 +82,7 @@ class Case:
         return Counter(records) if self.kind in STREAMS else {key: of for key, *of in records}
 
 
-@pytest.mark.parametrize("kind", [*JOINS, *OTHERS])
+@pytest.mark.parametrize("kind", [*sliced.JOINS, *sliced.OTHERS, *families.TABLES, *families.STREAMS])
 def test_computed_and_then_live_equals_live(log: Log, kind: str, tmp_path: Path) -> None:
     case = Case(log, kind, tmp_path)
     batch, live = f"{case.data}-batch", f"{case.data}-live"

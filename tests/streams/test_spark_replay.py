@@ -143,7 +143,7 @@ def test_a_range_that_cannot_be_is_refused(start: int, end: int) -> None:
         ({"log": "h:1", "topic": "t", "endingOffsets": "{"}, "expects latest, or JSON such as"),
         ({"log": "h:1", "topic": "t", "endingOffsets": "earliest"}, "expects latest, or JSON"),
         ({"log": "h:1", "topic": "t", "startingOffsets": '{"t": {"0": -3}}'}, "-1 for the latest or -2 for the earliest"),
-        ({"log": "h:1", "topic": "t", "startingOffsets": '{"u": {"0": 3}}'}, "unknown topic of option .startingOffsets"),
+        ({"log": "h:1", "topic": "t", "startingOffsets": '{"u": {"0": 3}}'}, "unknown topic .* of option .startingOffsets"),
         ({"log": "h:1", "topic": "t", "startingOffsets": "latest", "startingTimestamp": "5"}, "not both"),
         ({"log": "h:1", "topic": "t", "endingTimestamp": "yesterday"}, "at least 0"),
         ({"log": "h:1", "topic": "t", "includeHeaders": "yes"}, "true or false"),

@@ -10,13 +10,15 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from logflume.log.broker.state.cluster import ClusterState
 from logflume.log.broker.state.metadata import DocumentSet
 from logflume.log.broker.turns.slices import Steps
 from logflume.log.errors import StorageError
 from logflume.log.protocol import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from logflume.log.broker.state.cluster import ClusterState
 
 DOCUMENT = "scram_credentials"
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16384

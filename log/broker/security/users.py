@@ -9,12 +9,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
-from logflume.log.broker.state.cluster import ClusterState
 from logflume.log.broker.turns.slices import Steps
 
 from .credentials import Credentials, Mechanism, ScramCredential, load_credentials, make_credential, store_credentials
 from .login import Identity
+
+if TYPE_CHECKING:
+    from logflume.log.broker.state.cluster import ClusterState
 
 DEFAULT_ITERATIONS = 8192
 MAX_PASSWORD_BYTES = 1024

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from logflume.log.protocol import ErrorCode, KafkaError
-from logflume.log.storage import LogConfig
 
 from .groups import bounds_of, check_bounds, check_broker_bounds
 from .spec import WHOLE_NUMBERS, ConfigSpec, ConfigType
 from .table import BROKER_CONFIGS, CLIENT_METRICS_CONFIGS, TOPIC_CONFIGS, broker_spec, group_spec, topic_spec
+
+if TYPE_CHECKING:
+    from logflume.log.storage import LogConfig
 
 UNIT_MS = {".hours": 3_600_000, ".minutes": 60_000}
 OLDER_NAMES = {"node.id": "broker.id", "log.dirs": "log.dir"}
@@ -154,6 +156,8 @@ class BrokerConfig:
 
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         """Return the storage's settings for a topic with these own values."""
+        from logflume.log.storage import LogConfig  # all of it, which those who only ask for a setting do without
+
         values = {}
         for name in LogConfig.__slots__:
             key = "logflume.flush" if name == "flush" else name.replace("_", ".")

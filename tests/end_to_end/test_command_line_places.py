@@ -1,0 +1,89 @@
+"""Where commands begin to read, and the words that people bring from Apache Kafka's tools: in this process, on a directory."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from logflume.cli import main
+from logflume.log import connect
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def dated(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """A topic with a record of each of three days in two partitions, and where it is."""
+    where = tmp_path_factory.mktemp("dated") / "data"
+    with connect(where) as log, log.producer() as producer:
+        log.admin().create_topic("dated", partitions=2)
+        for day in (1, 2, 3):
+            producer.send("dated", b"%d" % day, partition=day % 2, timestamp_ms=day * 86_400_000)
+    return ("dated", "--data", str(where))
+
+
+def out_of(capsys: Captured, *args: str) -> list[str]:
+    capsys.readouterr()
+    assert main(args) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def refused(capsys: Captured, *args: str, code: int = 1) -> str:
+    capsys.readouterr()
+    assert main(args) == code
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("place", "values"),
+    [
+        ("earliest", "123"),
+        ("latest", ""),
+        ("1", "3"),
+        ("-1", "23"),
+        ("1970-01-03", "23"),
+        ("1970-01-04T00:00Z", "3"),
+        ("1970-01-04T00:00:00.001", ""),
+        ("1970-01-04T02:00+02:00", "3"),
+    ],
+)
+def test_reading_begins_at_a_word_an_offset_or_a_time(capsys: Captured, dated: tuple[str, ...], place: str, values: str) -> None:
+    assert sorted(line[-1] for line in out_of(capsys, "consume", *dated, "--from", place)) == list(values)
+
+
+@pytest.mark.parametrize("place", ["yesterday", "1969-12-31", "--5", "1970-01-01T99:00", ""])
+def test_a_place_that_is_none_is_refused_with_what_is_one(capsys: Captured, dated: tuple[str, ...], place: str) -> None:
+    assert "--from expects" in refused(capsys, "consume", *dated, f"--from={place}")
+
+
+def test_reading_waits_for_more_until_none_came_for_the_time_out(capsys: Captured, dated: tuple[str, ...]) -> None:
+    assert len(out_of(capsys, "consume", *dated, "--timeout", "0.2")) == 3
+    assert "not both" in refused(capsys, "consume", *dated, "--timeout", "1", "--follow")
+
+
+def test_a_group_is_set_to_the_same_places(capsys: Captured, dated: tuple[str, ...]) -> None:
+    topic, *where = dated
+    for place, offsets in (("1970-01-03", [0, 1]), ("latest", [1, 2]), ("-1", [0, 1]), ("earliest", [0, 0])):
+        lines = out_of(capsys, "group", "reset", "readers", "--topic", topic, "--to", place, "--json", *where)
+        assert [json.loads(line)["after"] for line in lines] == offsets
+    beyond = refused(capsys, "group", "reset", "readers", "--topic", topic, "--to", "2", *where)
+    assert "partition 0 of dated holds 0 to 1, not 2" in beyond
+
+
+@pytest.mark.parametrize(
+    ("args", "hint"),
+    [
+        (("consume", "t", "--from-beginning"), "what is done anyway"),
+        (("consume", "t", "--max-messages=3"), "--limit N"),
+        (("topic", "--create"), "`create`, a command without dashes"),
+        (("topic", "list", "--bootstrap-server", "h:1"), "--bootstrap HOST:PORT"),
+        (("group", "reset", "g", "--topic", "t", "--to-earliest"), "--to earliest"),
+    ],
+)
+def test_the_words_of_kafkas_tools_are_answered_with_ours(capsys: Captured, args: tuple[str, ...], hint: str) -> None:
+    assert hint in refused(capsys, *args, code=2)
+
+
+def test_what_one_sees_of_an_application_once_is_an_option(capsys: Captured, dated: tuple[str, ...]) -> None:
+    assert "no instance of 'nothing' answers" in refused(capsys, "streams", "top", "nothing", "--once", *dated[1:])

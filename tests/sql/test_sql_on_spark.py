@@ -1,0 +1,261 @@
+"""Queries that Spark runs: made so, moved there and back from where they are, restarted, paused and terminated; without Java."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logflume.log import InvalidInput, Log, LogflumeError, TopicPartition, TransportError
+from logflume.sql import Rows, SqlEngine, StatementError
+from logflume.sql.on_spark import RunQuery, drive_queries
+from logflume.streams.runtime import EngineOptions
+from logflume.streams.seams import Plan
+from logflume.streams.spark import BatchDone, LocalRunner
+from logflume.streams.spark.batches import Batches, open_batches
+from logflume.streams.spark.continuous import keep_on
+from logflume.streams.spark.session import java_version
+from tests.end_to_end._command import run as command
+from tests.log._server_process import ServerProcess
+from tests.streams._spark_apps import Once
+from tests.streams._spark_cluster import WAIT_S as SPARK_WAIT_S
+from tests.streams.running import read, until
+
+SETUP = """
+CREATE STREAM s (k STRING KEY, n INT, g STRING) WITH (KAFKA_TOPIC='s', PARTITIONS=2, VALUE_FORMAT='JSON');
+CREATE TABLE names (g STRING PRIMARY KEY, name STRING) WITH (KAFKA_TOPIC='names', PARTITIONS=2, VALUE_FORMAT='JSON');
+INSERT INTO names (g, name, ROWTIME) VALUES ('g0', 'zero', 0); INSERT INTO names (g, name, ROWTIME) VALUES ('g1', 'one', 0);
+"""
+QUERIES = {
+    "filter": "CREATE STREAM {} AS SELECT k, n * 2 AS m FROM s WHERE n > 2;",
+    "sum": "CREATE TABLE {} AS SELECT k, SUM(n) AS total FROM s GROUP BY k;",
+    "by-other": "CREATE TABLE {} AS SELECT g, COUNT(*) AS many, MAX(n) AS top FROM s GROUP BY g;",
+    "windows": "CREATE TABLE {} AS SELECT k, COUNT(*) AS many FROM s WINDOW TUMBLING (SIZE 1 SECOND) GROUP BY k;",
+    "table-join": "CREATE STREAM {} AS SELECT s.g AS g, s.n AS n, names.name FROM s LEFT JOIN names ON s.g = names.g;",
+}
+
+
+def run(engine: SqlEngine, text: str) -> list[Any]:
+    return list(engine.execute(text))
+
+
+@pytest.fixture
+def engine(log: Log, tmp_path: Path) -> Iterator[SqlEngine]:
+    """A server that runs live queries."""
+    with SqlEngine(log, tmp_path / "sql") as opened:
+        run(opened, SETUP)
+        opened.is_followed = True
+        yield opened
+
+
+def in_this_process(log: Log, failpoint: Callable[[str], None] = lambda _: None) -> RunQuery:
+    """Return what runs micro-batches without Spark."""
+
+    def run(
+        load_plan: Callable[[], Plan], state_root: Path, stopping: threading.Event, on_batch: Callable[[BatchDone], None]
+    ) -> None:
+        def take(batches: Batches) -> None:
+            while not stopping.wait(0.01):
+                done = batches.step()
+                if done is not None:
+                    on_batch(done)
+
+        settings: Any = {"settings": EngineOptions(), "failpoint": failpoint}
+        keep_on(partial(open_batches, log, load_plan, LocalRunner().run, state_root, **settings), take, stopping)
+
+    return run
+
+
+@contextmanager
+def driven(log: Log, folder: Path, failpoint: Callable[[str], None] = lambda _: None) -> Iterator[None]:
+    """Run a driver beside."""
+    stopping = threading.Event()
+    work = partial(drive_queries, log.where, in_this_process(log, failpoint), stopping, state_dir=folder)
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def insert(engine: SqlEngine, rng: random.Random, count: int) -> None:
+    """Insert rows, some of them late."""
+    rows = (
+        (f"k{rng.randrange(4)}", rng.randrange(9), f"g{rng.randrange(3)}", 5_000 + rng.randrange(9_000)) for _ in range(count)
+    )
+    run(engine, "".join(f"INSERT INTO s (k, n, g, ROWTIME) VALUES ('{k}', {n}, '{g}', {at});" for k, n, g, at in rows))
+
+
+def query_of(engine: SqlEngine, sink: str) -> str:
+    return next(each.id for each in engine.catalog.queries.values() if each.sink == sink)
+
+
+def has_read_all(engine: SqlEngine, log: Log, sink: str) -> bool:
+    engine.following.catch_up()
+    application = engine.application_of(query_of(engine, sink))
+    committed = log.admin().group_offsets(application, is_stable=True)
+    inside = [t for t in log.admin().list_topics(include_internal=True) if t.startswith(application) and "repartition" in t]
+    every = [tp for tp in log.admin().end_offsets(committed) if tp.topic == "s" or tp.topic in inside]
+    ends = log.admin().end_offsets(every, read_committed=True)
+    done = sum(committed[tp].offset for tp in every if tp.topic == "s")
+    return done == total(log) and all(committed[tp].offset >= end for tp, end in ends.items())
+
+
+def total(log: Log) -> int:
+    return sum(log.admin().end_offsets([TopicPartition("s", p) for p in range(2)], read_committed=True).values())
+
+
+def results(log: Log, topic: str, *, is_table: bool) -> object:
+    """Return all records of a stream, in any order; of a table the newest of each key."""
+    records = [(record.key, record.value, record.timestamp_ms) for record in read(log, topic)]
+    return {key: of for key, *of in records} if is_table else sorted(records)
+
+
+def move(engine: SqlEngine, query_id: str, where: str) -> None:
+    run(engine, f"PAUSE {query_id}; SET 'engine' = '{where}'; RESUME {query_id}; UNSET 'engine';")
+    assert engine.catalog.queries[query_id].engine == where
+
+
+@pytest.mark.parametrize("kind", QUERIES)
+def test_a_query_moves_to_spark_and_back_whatever_fails(log: Log, engine: SqlEngine, kind: str, tmp_path: Path) -> None:
+    rng, steps = random.Random(kind), ["after-job", "after-send-offsets", "after-write", "after-commit"]
+
+    def fail() -> None:
+        raise TransportError("the broker is away")
+
+    run(engine, QUERIES[kind].format("live") + "SET 'engine' = 'spark';" + QUERIES[kind].format("moved") + "UNSET 'engine';")
+    moved, topics = query_of(engine, "MOVED"), ("LIVE", "MOVED")
+    for number, place in enumerate(["spark", "live", "spark"]):
+        if number:
+            move(engine, moved, place)
+        with driven(log, tmp_path / "driver", Once(rng.choice(steps), fail)):
+            for _ in range(2):
+                insert(engine, rng, rng.randrange(1, 25))
+                until(lambda: all(has_read_all(engine, log, sink) for sink in topics))
+        live, other = (results(log, topic, is_table="TABLE {}" in QUERIES[kind]) for topic in topics)
+        assert live == other
+        assert live
+
+
+def test_what_spark_runs_is_paused_terminated_and_told(log: Log, engine: SqlEngine, tmp_path: Path) -> None:
+    run(engine, "SET 'engine' = 'spark';")
+    (made,) = run(engine, QUERIES["sum"].format("sums"))
+    assert made.text.endswith("on Spark (logflume sql on-spark)")
+    query_id, application = query_of(engine, "SUMS"), engine.application_of(query_of(engine, "SUMS"))
+    insert(engine, random.Random(1), 20)
+    (shown,) = run(engine, "SHOW QUERIES;")
+    assert shown.rows[0][:2] == (query_id, "STARTING")
+    assert "no driver runs it" in shown.rows[0][-1]
+
+    def rows() -> dict[str, int]:
+        (result,) = run(engine, "SELECT k, total FROM sums;")
+        assert isinstance(result, Rows)
+        return dict(result.rows)
+
+    with driven(log, tmp_path / "driver"):
+        until(lambda: has_read_all(engine, log, "SUMS"))
+        before = rows()
+        assert before
+        (shown,) = run(engine, "SHOW QUERIES;")
+        assert shown.rows[0][:2] == (query_id, "RUNNING")
+        run(engine, f"PAUSE {query_id};")
+        until(lambda: not log.admin().describe_group(application).members)
+        insert(engine, random.Random(2), 20)
+        run(engine, f"UNSET 'engine'; RESUME {query_id};")
+        assert engine.catalog.queries[query_id].engine == "spark", "RESUME alone leaves it where it was"
+        until(lambda: has_read_all(engine, log, "SUMS"))
+        assert rows() != before
+        run(engine, f"TERMINATE {query_id};")
+
+        def is_gone() -> bool:
+            engine.following.catch_up()
+            admin = log.admin()
+            left = [topic for topic in admin.list_topics(include_internal=True) if topic.startswith(application)]
+            return not left and application not in admin.list_groups()
+
+        until(is_gone)
+    assert not (tmp_path / "driver" / "state" / application).exists()
+    assert "SUMS" in engine.catalog.sources
+
+
+def test_what_was_terminated_without_a_driver_leaves_nothing_either(log: Log, engine: SqlEngine, tmp_path: Path) -> None:
+    run(engine, "SET 'engine' = 'spark';" + QUERIES["sum"].format("sums"))
+    query_id, application = query_of(engine, "SUMS"), engine.application_of(query_of(engine, "SUMS"))
+    insert(engine, random.Random(1), 5)
+    with driven(log, tmp_path / "driver"):
+        until(lambda: has_read_all(engine, log, "SUMS"))
+    run(engine, f"TERMINATE {query_id};")
+    assert not [topic for topic in log.admin().list_topics(include_internal=True) if topic.startswith(application)]
+    assert application not in log.admin().list_groups()
+
+
+def test_what_cannot_be_is_refused_before_anything_changes(log: Log, engine: SqlEngine) -> None:
+    with pytest.raises(StatementError, match="'engine' is 'live' or 'spark', found 'flink'"):
+        run(engine, "SET 'engine' = 'flink';")
+    foreign = """CREATE TABLE orders (id STRING PRIMARY KEY, g STRING) WITH (KAFKA_TOPIC='o', PARTITIONS=2, VALUE_FORMAT='JSON');
+        SET 'engine' = 'spark'; CREATE TABLE joined AS SELECT orders.id, name FROM orders JOIN names ON orders.g = names.g;"""
+    with pytest.raises(StatementError, match=r"'engine' = 'spark': .*foreign key"):
+        run(engine, foreign)
+    assert not engine.catalog.queries
+    run(engine, "UNSET 'engine';" + QUERIES["sum"].format("sums"))
+    query_id = query_of(engine, "SUMS")
+    run(engine, f"SET 'engine' = 'spark'; RESUME {query_id};")
+    assert engine.catalog.queries[query_id].engine == "live", "it was not paused, so it was not resumed"
+
+
+def test_until_end_ends_at_the_end_and_says_what_failed(log: Log, engine: SqlEngine, tmp_path: Path) -> None:
+    run(engine, "SET 'engine' = 'spark';" + QUERIES["sum"].format("sums"))
+    insert(engine, random.Random(1), 5)
+
+    def to_the_end(
+        load_plan: Callable[[], Plan], state_root: Path, stopping: threading.Event, on_batch: Callable[[BatchDone], None]
+    ) -> None:
+        with open_batches(log, load_plan, LocalRunner().run, state_root, settings=EngineOptions()) as batches:
+            while batches.step() is not None:
+                pass
+
+    def fails(*_: object) -> None:
+        raise InvalidInput("no room")
+
+    options: Any = {"state_dir": tmp_path / "driver", "until_end": True}
+    with pytest.raises(LogflumeError, match=f"{query_of(engine, 'SUMS')}: no room"):
+        drive_queries(log.where, fails, threading.Event(), **options)
+    drive_queries(log.where, to_the_end, threading.Event(), **options)
+    assert has_read_all(engine, log, "SUMS")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.skipif((java_version() or 0) < 17, reason="Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless")
+def test_the_command_runs_all_queries_of_the_catalog_in_one_session(tmp_path: Path) -> None:
+    server = ServerProcess(str(tmp_path / "log"))
+    try:
+        rows = "".join(f"INSERT INTO s (k, n, g) VALUES ('k{n % 2}', {n}, 'g');" for n in range(20))
+        queries = "SET 'engine' = 'spark';" + QUERIES["sum"].format("sums") + QUERIES["filter"].format("doubled")
+        command("sql", "-e", SETUP + rows + queries, "--bootstrap", server.address)
+        options = ("--master", "local[2]", "--state-dir", str(tmp_path / "state"), "--bootstrap", server.address, "--until-end")
+        done = command("sql", "on-spark", *options, "--json", timeout_s=SPARK_WAIT_S)
+        batches = [json.loads(line) for line in done.stdout.splitlines()]
+        assert {each["query"]: each["records"] for each in batches} == {
+            "logflume-sql-CTAS_SUMS_0": 20,
+            "logflume-sql-CSAS_DOUBLED_1": 20,
+        }
+        query = "SELECT k, total FROM sums; SELECT COUNT(*) AS many FROM doubled;"
+        told = command("sql", "-e", query, "--json", "--bootstrap", server.address).stdout
+        assert [json.loads(line) for line in told.splitlines()] == [
+            {"K": "k0", "TOTAL": 90},
+            {"K": "k1", "TOTAL": 100},
+            {"MANY": 17},
+        ]
+    finally:
+        server.stop()
