@@ -6,7 +6,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -22,6 +22,7 @@ from logflume.log import InvalidInput, ProgressLine
 if TYPE_CHECKING:
     from logflume.streams.seams import Plan
     from logflume.streams.spark import BackfillPlan, BackfillReport, SparkSettings
+    from logflume.streams.spark.steps import StageDone, StepRunner
 
 app = make_app("")
 CORES_ASSUMED = 8
@@ -98,7 +99,7 @@ def backfill(
             show_estimate(planned, engine, settings, as_json)
             return
         show_plan(planned, as_json)
-        report = run(planned, engine, settings, job.stop_old)
+        report = run(planned, engine, settings, job.stop_old, as_json)
         message = job.start()
     show_report(report, message, as_json)
 
@@ -157,23 +158,23 @@ def opened(log: Any, file: Path | None, execute: str | None) -> Iterator[Job]:
             raise
 
 
-def run(planned: BackfillPlan, engine: Where, settings: SparkSettings, stop_old: Callable[[], None]) -> BackfillReport:
+def run(
+    planned: BackfillPlan, engine: Where, settings: SparkSettings, stop_old: Callable[[], None], as_json: bool
+) -> BackfillReport:
     """Run the job and say where it is."""
     from logflume.streams.spark import LocalRunner, SparkRunner, open_session, run_backfill
 
-    if engine is Where.LOCAL:
-        with ProgressLine(sys.stderr) as line:
-            return run_backfill(
-                planned, LocalRunner(), on_stopping=stop_old, on_progress=lambda at: line.show(at.step, at.done, at.total)
-            )
-    spark = open_session(f"backfill {planned.application}", settings)
-    try:
-        with ProgressLine(sys.stderr) as line:
-            return run_backfill(
-                planned, SparkRunner(spark), on_stopping=stop_old, on_progress=lambda at: line.show(at.step, at.done, at.total)
-            )
-    finally:
-        spark.stop()
+    with ExitStack() as stack:
+        runner: StepRunner = LocalRunner()
+        if engine is Where.SPARK:
+            spark = open_session(f"backfill {planned.application}", settings)
+            stack.callback(spark.stop)
+            if spark.sparkContext.uiWebUrl:
+                page = spark.sparkContext.uiWebUrl
+                print(json.dumps({"spark_page": page}) if as_json else f"Spark's page: {page}", file=sys.stderr, flush=True)
+            runner = SparkRunner(spark)
+        line = stack.enter_context(ProgressLine(sys.stderr, as_json=as_json))
+        return run_backfill(planned, runner, on_stopping=stop_old, on_progress=lambda at: line.show(at.step, at.done, at.total))
 
 
 def show_estimate(planned: BackfillPlan, engine: Where, settings: SparkSettings, as_json: bool) -> None:
@@ -212,6 +213,19 @@ def show_plan(planned: BackfillPlan, as_json: bool, more: Mapping[str, Any] | No
     print_rows(("topic", "partition", "start", "archived to", "cut", "offsets"), rows, as_json=False)
 
 
+def stage_fields(stage: StageDone) -> dict[str, Any]:
+    """Return a stage that is done as JSON can hold it."""
+    told = {"subtopology": stage.subtopology, "way": stage.way, "tasks": stage.tasks, "seconds": stage.seconds}
+    return told | {"rows": stage.cost.rows, "out_bytes": stage.cost.out_bytes, "cpu_seconds": stage.cost.cpu_seconds}
+
+
+def stage_cells(stage: StageDone) -> tuple[Any, ...]:
+    """Return a stage that is done as a row."""
+    cost = stage.cost
+    size, cpu = f"{cost.out_bytes / 1e6:,.1f}", f"{cost.cpu_seconds:.1f}"
+    return (stage.subtopology, stage.way, stage.tasks, f"{cost.rows:,}", size, cpu, f"{stage.seconds:.1f}")
+
+
 def show_report(report: BackfillReport, message: str, as_json: bool) -> None:
     """Print what was done."""
     fields = {
@@ -219,7 +233,10 @@ def show_report(report: BackfillReport, message: str, as_json: bool) -> None:
         "results": report.results,
         "entries": report.entries,
         "left_out": report.problems,
-        "stages": [asdict(stage) for stage in report.stages],
+        "left_out_places": [asdict(place) for place in report.left_out],
+        "cores": report.cores,
+        "seconds": report.seconds,
+        "stages": [stage_fields(stage) for stage in report.stages],
         "hand_over_seconds": report.hand_over_seconds,
         "message": message,
     }
@@ -229,10 +246,13 @@ def show_report(report: BackfillReport, message: str, as_json: bool) -> None:
     left_out = ", ".join(f"{count:,} {reason}" for reason, count in sorted(report.problems.items())) or "none"
     print(f"computed     {report.records:,} records; left out: {left_out}")
     print(f"installed    {report.entries:,} store entries, {report.results:,} results, offsets = the cut, in one step")
-    rows = [(stage.subtopology, stage.way, stage.tasks, f"{stage.seconds:.1f}") for stage in report.stages]
+    for place in report.left_out:
+        print(f"left out     {place}: {place.first}")
+    print(f"took         {report.seconds:.1f} s on {report.cores} cores")
+    rows = [stage_cells(stage) for stage in report.stages]
     print_rows(
-        ("stage", "computed", "tasks", "seconds"),
-        [*rows, ("hand-over", "", "", f"{report.hand_over_seconds:.1f}")],
+        ("stage", "computed", "tasks", "rows out", "MB out", "CPU s", "seconds"),
+        [*rows, ("hand-over", "", "", "", "", "", f"{report.hand_over_seconds:.1f}")],
         as_json=False,
     )
     print(message)

@@ -13,6 +13,7 @@ from logflume.log import InvalidInput
 from logflume.log.records import Chunk, Headers, Record
 
 from .handlers import Handlers, OnProblem, Problem, StreamsError
+from .status import LeftOut, added_up
 
 _log = logging.getLogger("logflume.streams")
 _LOGGED_IN_FULL = 10
@@ -120,6 +121,18 @@ class TaskProblems:
         self.places[place] += 1
         if place not in self.samples:
             self.samples[place] = f"{what}: {cause}"[:_SAMPLE_MAX]
+
+    def add(self, counts: Mapping[str, int], left_out: Sequence[LeftOut]) -> None:
+        """Add what another has counted."""
+        self.counts.update(counts)
+        for each in left_out:
+            place = Place(each.node, each.topic, each.reason)
+            self.places[place] += each.records
+            self.samples.setdefault(place, each.first)
+
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """Return what was left out place by place, with the first record of each."""
+        return added_up(LeftOut(*place, records, self.samples.get(place, "")) for place, records in self.places.items())
 
     def _record(self, topic: str, partition: int, offset: int) -> Record | None:
         """Return the record that is being processed, if it is this one."""

@@ -140,7 +140,12 @@ def added_up(parts: Iterable[LeftOut]) -> tuple[LeftOut, ...]:
         place = (each.node, each.topic, each.reason)
         before = found.get(place)
         found[place] = each if before is None else replace(before, records=before.records + each.records)
-    return tuple(sorted((each for each in found.values() if each.records), key=lambda each: (-each.records, each.node)))
+    return tuple(
+        sorted(
+            (each for each in found.values() if each.records),
+            key=lambda each: (-each.records, each.node, each.topic, each.reason),
+        )
+    )
 
 
 class CommitTimes:

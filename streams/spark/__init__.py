@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .session import SparkSettings, SparkUnavailable, check_spark, cores_of, open_session, parse_conf
     from .source import LogflumeDataSource
     from .steps import Progress, check_fits_spark
+    from .stream_sink import exactly_once
+    from .tables import use_logflume
 
 _HOME = {
     "AppFile": "applications",
@@ -47,6 +49,7 @@ _HOME = {
     "check_spark": "session",
     "cores_of": "session",
     "estimate_backfill": "estimates",
+    "exactly_once": "stream_sink",
     "is_replaced": "replacing",
     "keep_archiving": "archiving",
     "open_batches": "batches",
@@ -56,6 +59,7 @@ _HOME = {
     "plan_backfill": "backfill",
     "run_backfill": "backfill",
     "run_continuously": "continuous",
+    "use_logflume": "tables",
 }
 
 __all__ = [
@@ -85,6 +89,7 @@ __all__ = [
     "check_spark",
     "cores_of",
     "estimate_backfill",
+    "exactly_once",
     "is_replaced",
     "keep_archiving",
     "open_batches",
@@ -93,6 +98,7 @@ __all__ = [
     "plan_backfill",
     "run_backfill",
     "run_continuously",
+    "use_logflume",
 ]
 
 

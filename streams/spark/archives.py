@@ -3,6 +3,7 @@
 PATH/<topic>/<topic>-<partition>-<start>-<end>.parquet holds what a committed reader sees of offsets [start, end): columns
 `offset`, `timestamp_ms`, `key`, `value` and `headers`, in order of offsets. PATH is a directory or what pyarrow knows (s3://...).
 A file appears whole, so its name says what it has: the files of a partition must follow each other, and the log after them.
+An archive may also be tables that list such files (`archive_tables.py`): delta:PATH, iceberg:CATALOG/NAMESPACE.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ import numpy as np
 
 from logflume.log import Chunk, InvalidInput, Log, LogflumeError, TopicPartition
 
+from .archive_tables import TableUnreadable, check_spans, is_table, open_table
 from .ranges import OffsetRange, RangeLost, read_range
 
-BATCH_RECORDS = 100_000
+BATCH_RECORDS, BATCH_BYTES = 100_000, 64 << 20
 COLUMNS = ("offset", "timestamp_ms", "key", "value", "headers")
 _NAME = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,10})-(?P<start>\d{20})-(?P<end>\d{20})\.parquet")
 
@@ -34,11 +36,15 @@ class ArchiveUnreadable(LogflumeError):
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFile:
-    """A file at `path` in the archive `root`, and which offsets it holds."""
+    """A file at `path` in the archive `root`, and which offsets it holds.
+
+    `parts`: of a table its data files, of which those with rows of the partition are read; `path` is where the table is.
+    """
 
     root: str
     path: str
     held: OffsetRange
+    parts: tuple[str, ...] | None = None
 
 
 Archive = Mapping[TopicPartition, tuple[ArchiveFile, ...]]
@@ -50,12 +56,15 @@ def find_archive(root: str, topics: Sequence[str]) -> Archive:
 
     Raises:
         InvalidInput: no such archive, or the files of a partition leave a gap or overlap.
+        ArchiveUnreadable: a table does not say which offsets it holds.
     """
     from pyarrow import fs
 
+    if is_table(root):
+        return _in_tables(root, topics)
     system, base = open_root(root)
     if system.get_file_info(base).type is not fs.FileType.Directory:
-        raise InvalidInput(f"no archive at {root}; make one with: logflume archive TOPIC --to {root}")
+        raise _nothing_at(root)
     found: dict[TopicPartition, list[ArchiveFile]] = {}
     for topic in topics:
         for info in system.get_file_info(fs.FileSelector(f"{base}/{topic}", allow_not_found=True)):
@@ -65,6 +74,26 @@ def find_archive(root: str, topics: Sequence[str]) -> Archive:
             held = OffsetRange(topic, int(named["partition"]), int(named["start"]), int(named["end"]))
             found.setdefault(held.topic_partition, []).append(ArchiveFile(root, info.path, held))
     return {tp: _in_order(files) for tp, files in found.items()}
+
+
+def _in_tables(root: str, topics: Sequence[str]) -> Archive:
+    found: dict[TopicPartition, tuple[ArchiveFile, ...]] = {}
+    try:
+        tables = {topic: table for topic in topics if (table := open_table(root, topic)) is not None}
+        if not tables:
+            raise _nothing_at(root)
+        for topic, table in tables.items():
+            parts = table.files()
+            for partition, (start, end) in check_spans(root, topic, table, parts).items():
+                held = OffsetRange(topic, partition, start, end)
+                found[held.topic_partition] = (ArchiveFile(root, table.location, held, parts),)
+    except TableUnreadable as error:
+        raise ArchiveUnreadable(str(error)) from error
+    return found
+
+
+def _nothing_at(root: str) -> InvalidInput:
+    return InvalidInput(f"no archive at {root}; make one with: logflume archive TOPIC --to {root}")
 
 
 def _in_order(files: list[ArchiveFile]) -> tuple[ArchiveFile, ...]:
@@ -126,6 +155,9 @@ def _read(file: ArchiveFile, start: int, end: int) -> Iterator[Chunk]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    if file.parts is not None:
+        yield from _read_parts(file, start, end)
+        return
     system, _ = open_root(file.root)
     try:
         with system.open_input_file(file.path) as opened:
@@ -145,20 +177,68 @@ def _read(file: ArchiveFile, start: int, end: int) -> Iterator[Chunk]:
         raise ArchiveUnreadable(f"cannot read the archive's file {file.path}: {error}") from error
 
 
+def _read_parts(file: ArchiveFile, start: int, end: int) -> Iterator[Chunk]:
+    """Yield those records of a table's partition with start <= offset < end, so many offsets at a time."""
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    try:
+        dataset, step = _dataset(file)
+        at, stop = max(start, file.held.start), min(end, file.held.end)
+        while dataset is not None and at < stop:
+            until = min(at + step, stop)
+            is_in = (ds.field("offset") >= at) & (ds.field("offset") < until) & (ds.field("partition") == file.held.partition)
+            rows = dataset.to_table(list(COLUMNS), filter=is_in).sort_by("offset").combine_chunks()
+            for batch in rows.to_batches():
+                offsets = batch.column("offset").to_numpy()
+                if not (np.diff(offsets) > 0).all():
+                    raise ArchiveUnreadable(f"{file.path} holds offsets of {at} to {until} twice; make it anew")
+                yield _chunk(file.held.topic_partition, batch, offsets)
+            at = until
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise ArchiveUnreadable(f"cannot read the archive's table {file.path}: {error}") from error
+
+
+def _dataset(file: ArchiveFile) -> tuple[Any, int]:
+    """Return the data files with rows of these offsets, None for none, and how many offsets to read at a time."""
+    import pyarrow.dataset as ds
+
+    if not file.parts:
+        return None, BATCH_RECORDS
+    system, _ = _place(file.parts[0])
+    whole = ds.dataset([_place(each)[1] for each in file.parts], arrow_schema(), filesystem=system, format="parquet")
+    groups = [group for part in whole.get_fragments() for group in part.row_groups]
+    size_bytes, records = sum(each.total_byte_size for each in groups), sum(each.num_rows for each in groups)
+    return whole, max(1, min(BATCH_RECORDS, BATCH_BYTES * records // max(size_bytes, 1)))
+
+
+def _place(path: str) -> tuple[Any, str]:
+    """Return the file system of a path or URI, and where it is there; one file system for all of a bucket."""
+    scheme, found, rest = path.partition("://")
+    if not found:
+        return open_root("/")[0], path
+    if scheme == "file":
+        return open_root("/")[0], f"/{rest.lstrip('/')}"
+    return open_root(f"{scheme}://{rest.partition('/')[0]}")[0], rest
+
+
+def arrow_schema() -> Any:
+    """Return the columns of an archive's files, `partition` for those who read tables."""
+    import pyarrow as pa
+
+    binary = pa.binary()
+    headers = pa.list_(pa.struct([("name", pa.string()), ("value", binary)]))
+    types = (pa.int64(), pa.int64(), binary, binary, headers)
+    return pa.schema([*zip(COLUMNS, types, strict=True), ("partition", pa.int32())])
+
+
 def check_file(file: ArchiveFile) -> None:
     """Raise ArchiveUnreadable unless a file's footer says that it has the columns, and the offsets of its name, in order."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    system, _ = open_root(file.root)
-    try:
-        with system.open_input_file(file.path) as opened:
-            footer = pq.read_metadata(opened)
-    except (pa.ArrowException, OSError) as error:
-        raise ArchiveUnreadable(f"cannot read the archive's file {file.path}: {error}") from error
-    names = footer.schema.to_arrow_schema().names
-    if missing := [name for name in COLUMNS if name not in names]:
-        raise ArchiveUnreadable(f"{file.path} has no column {missing[0]!r}, only {', '.join(names)}")
+    if file.parts is not None:
+        for each in file.parts:
+            _footer(each, *_place(each), more=("partition",))
+        return
+    names, footer = _footer(file.path, open_root(file.root)[0], file.path)
     last = file.held.start - 1
     for group in range(footer.num_row_groups):
         found = footer.row_group(group).column(names.index("offset")).statistics
@@ -166,6 +246,22 @@ def check_file(file: ArchiveFile) -> None:
             told = "no smallest and largest offset" if found is None or not found.has_min_max else f"{found.min} to {found.max}"
             raise ArchiveUnreadable(f"{file.path} holds offsets ({told}) which its name does not say, or out of order")
         last = found.max
+
+
+def _footer(name: str, system: Any, path: str, *, more: Sequence[str] = ()) -> tuple[list[str], Any]:
+    """Return the columns of a file, and its footer; raises ArchiveUnreadable unless it has those of an archive."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with system.open_input_file(path) as opened:
+            footer = pq.read_metadata(opened)
+    except (pa.ArrowException, OSError) as error:
+        raise ArchiveUnreadable(f"cannot read the archive's file {name}: {error}") from error
+    names = footer.schema.to_arrow_schema().names
+    if missing := [each for each in (*COLUMNS, *more) if each not in names]:
+        raise ArchiveUnreadable(f"{name} has no column {missing[0]!r}, only {', '.join(names)}")
+    return names, footer
 
 
 def _chunk(tp: TopicPartition, rows: Any, offsets: Any) -> Chunk:

@@ -15,12 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from logflume.log import Chunk, InvalidInput, Log, LogflumeError, TopicPartition
 
+from .archive_tables import TopicTable, is_table, open_table
 from .archives import (
-    COLUMNS,
     ArchiveFile,
     ArchiveUnreadable,
+    arrow_schema,
     check_file,
     find_archive,
     header_column,
@@ -32,6 +35,7 @@ from .ranges import OffsetRange, RangeLost, read_range, split
 
 RECORDS_PER_FILE = 1_000_000
 UNFINISHED = ".unfinished"
+STATISTICS = ["offset", "timestamp_ms", "partition"]
 GROUP_RECORDS, GROUP_BYTES = 100_000, 64 << 20
 """Of a row group, which is what is held in memory of a file."""
 
@@ -55,8 +59,8 @@ def archive_topic(
         InvalidInput: another process archives this topic there.
     """
     logged = _logged(log, topic)
-    system, base = open_root(root)
-    with _alone(system, f"{base}/{topic}"):
+    place = _Place.of(root, topic)
+    with _alone(place.system, place.folder):
         held = find_archive(root, [topic])
         wanted: list[OffsetRange] = []
         for tp, whole in logged.items():
@@ -65,9 +69,33 @@ def archive_topic(
             first = max(files[-1].held.end if files else 0, whole.start)
             wanted += split(OffsetRange(*tp, first, max(first, whole.end)), records_per_file)
         for each in wanted:
-            name = f"{base}/{topic}/{topic}-{each.partition}-{each.start:020d}-{each.end:020d}.parquet"
-            records = _write(system, name, read_range(log, each))
+            name = f"{place.folder}/{topic}-{each.partition}-{each.start:020d}-{each.end:020d}.parquet"
+            records = _write(place.system, name, read_range(log, each))
+            place.add(name, each, records)
             on_file(ArchiveFile(root, name, each), records)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where files of a topic are written, and the table that lists them; None: their names say what they hold."""
+
+    system: Any
+    folder: str
+    table: TopicTable | None
+
+    @classmethod
+    def of(cls, root: str, topic: str) -> _Place:
+        table = open_table(root, topic, schema=arrow_schema()) if is_table(root) else None
+        system, folder = open_root(f"{root}/{topic}" if table is None else table.location)
+        return cls(system, folder, table)
+
+    def add(self, name: str, held: OffsetRange, records: int) -> None:
+        """Make a file part of the archive."""
+        if self.table is None:
+            return
+        first = self.table.spans().get(held.partition, (held.start, 0))[0]
+        size_bytes = int(self.system.get_file_info(name).size)
+        self.table.add(name, held, first, records=records, size_bytes=size_bytes)
 
 
 def _logged(log: Log, topic: str) -> dict[TopicPartition, OffsetRange]:
@@ -165,12 +193,10 @@ def _write(system: Any, name: str, chunks: Iterator[Chunk]) -> int:
     import pyarrow.parquet as pq
     from pyarrow import fs
 
-    binary = pa.binary()
-    types = (pa.int64(), pa.int64(), binary, binary, pa.list_(pa.struct([("name", pa.string()), ("value", binary)])))
-    schema = pa.schema(list(zip(COLUMNS, types, strict=True)))
+    schema, binary = arrow_schema(), pa.binary()
     unfinished = f"{name}.{os.getpid()}{UNFINISHED}"
     records = 0
-    options: dict[str, Any] = {"compression": "zstd", "use_dictionary": False, "write_statistics": ["offset", "timestamp_ms"]}
+    options: dict[str, Any] = {"compression": "zstd", "use_dictionary": ["partition"], "write_statistics": STATISTICS}
     with system.open_output_stream(unfinished) as opened, pq.ParquetWriter(opened, schema, **options) as writer:
         for group in grouped(chunks):
             batches = []
@@ -178,6 +204,7 @@ def _write(system: Any, name: str, chunks: Iterator[Chunk]) -> int:
                 plain = chunk.to_arrow()
                 key, value = (plain.column(name).cast(binary) for name in ("key", "value"))
                 columns = [plain.column("offset"), plain.column("timestamp_ms"), key, value, header_column(chunk)]
+                columns.append(pa.array(np.full(len(chunk), chunk.partition, np.int32)))
                 batches.append(pa.RecordBatch.from_arrays(columns, schema=schema))
                 records += len(chunk)
             writer.write_table(pa.Table.from_batches(batches))

@@ -14,6 +14,7 @@ is the value at the cut.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -150,6 +151,7 @@ def run_backfill(
         on_stopping: called when the application that is replaced has to be stopped; what follows waits for that.
         failpoint: called with a name at each step, so that tests can kill the process there; pickles.
     """
+    begun_s = time.monotonic()
     plan = backfill.load_plan()
     kept = backfill.kept
     with connect(backfill.where) as log, hand_over_producer(log, backfill.application) as producer:
@@ -196,7 +198,7 @@ def run_backfill(
     failpoint("after-commit")
     if kept is not None:
         kept.forget()
-    report.entries = entries
+    report.entries, report.cores, report.seconds = entries, runner.concurrency, time.monotonic() - begun_s
     return report
 
 

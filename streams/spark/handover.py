@@ -32,6 +32,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from logflume.log import (
     NO_TIMEOUT_MS,
@@ -45,6 +46,7 @@ from logflume.log import (
     TransportError,
 )
 from logflume.streams.runtime.positions import read_times, to_offsets
+from logflume.streams.runtime.status import LeftOut, added_up
 from logflume.streams.runtime.task import task_name
 from logflume.streams.seams import Plan, changelog_topic
 from logflume.streams.state import Checkpoint
@@ -64,15 +66,21 @@ WRITES_MAX = 3
 
 @dataclass(slots=True)
 class BackfillReport:
-    """What a backfill did, and in what time."""
+    """What a backfill did, and in what time.
+
+    `left_out`: by place, with the first record of each. `cores`: how many tasks ran at a time.
+    """
 
     records: int = 0
     results: int = 0
     entries: int = 0
     problems: dict[str, int] = field(default_factory=dict)
+    left_out: tuple[LeftOut, ...] = ()
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
     stages: list[StageDone] = field(default_factory=list)
     hand_over_seconds: float = 0.0
+    cores: int = 1
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +190,7 @@ def install(
     for end in result.ends:
         for reason, count in end.problems.items():
             report.problems[reason] = report.problems.get(reason, 0) + count
+    report.left_out = added_up(chain.from_iterable(end.left_out for end in result.ends))
     report.offsets = {tp: at.offset for tp, at in offsets.items()}
     report.stages, report.hand_over_seconds = result.stages, time.monotonic() - begun
     return report

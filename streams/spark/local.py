@@ -11,6 +11,7 @@ import numpy as np
 
 from logflume.streams.seams import Plan
 
+from .costs import Costed, cost_of
 from .kept import stage_names
 from .partials import decode_range_end
 from .replay import TaskEnd, joined_ends, later_ends
@@ -64,13 +65,18 @@ class LocalRunner:
     records_per_range: int | None = None
     slices: int = 1
 
+    @property
+    def concurrency(self) -> int:
+        """See `StepRunner.concurrency`."""
+        return 1
+
     def run(self, step: StepPlan, plan: Plan, on_progress: Callable[[Progress], None]) -> LocalResult:
         """Compute a step."""
         tables = Tables(step, plan)
         stages = stages_of(step, plan, records_per_range=self.records_per_range, cores=ALL_CORES, slices=self.slices)
         for stage, name in zip(stages, stage_names(stages), strict=True):
             begun = time.monotonic()
-            rows, way = stage.work(tables.input(stage)), stage.way
+            rows, way = Costed(stage.work)(tables.input(stage)), stage.way
             if step.kept is not None:
                 way += ", kept" if step.kept.has(name) else ""
                 rows = step.kept.through(name, rows)
@@ -78,7 +84,8 @@ class LocalRunner:
                 tables.add(batch)
                 on_progress(Progress(f"{stage.subtopology}: blocks of rows", number, 0))
             tables.finish(stage)
-            done = StageDone(stage.subtopology, way, stage.count, time.monotonic() - begun)
+            cost = cost_of(tables.take_costs())
+            done = StageDone(stage.subtopology, way, stage.count, time.monotonic() - begun, cost)
             tables.result.stages.append(done)
         tables.result.ends = joined_ends(tables.result.ends)
         return tables.result
@@ -91,6 +98,7 @@ class Tables:
     step: StepPlan
     plan: Plan
     given: dict[Rows, list[Any]] = field(default_factory=dict)
+    costs: list[bytes] = field(default_factory=list)
     result: LocalResult = field(init=False)
 
     def __post_init__(self) -> None:
@@ -117,10 +125,17 @@ class Tables:
         kind, name = RowKind(batch.column("kind")[0].as_py()), batch.column("name")[0].as_py()
         if kind is RowKind.END:
             self.result.ends.extend(decode_end(value) for value in batch.column("value").to_pylist())
+        elif kind is RowKind.COST:
+            self.costs.extend(batch.column("value").to_pylist())
         elif kind in (RowKind.SINK, RowKind.CHANGELOG):
             self.result.parts.append(batch)
         else:
             self.given.setdefault((kind, name), []).append(batch)
+
+    def take_costs(self) -> list[bytes]:
+        """Return what tasks have told of their cost since the last call."""
+        taken, self.costs = self.costs, []
+        return taken
 
     def finish(self, stage: Stage) -> None:
         """Put right the times of rows for repartition topics, once all ranges of a stage are known."""

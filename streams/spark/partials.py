@@ -22,6 +22,7 @@ from logflume.streams.runtime.handlers import Handlers, OnProblem, StreamsError
 from logflume.streams.runtime.merge import Input, Run
 from logflume.streams.runtime.outputs import Columns, TaskOutputs
 from logflume.streams.runtime.problems import TaskProblems
+from logflume.streams.runtime.status import LeftOut
 from logflume.streams.runtime.task import Task
 from logflume.streams.seams import Entry, StateStore, TaskFunction
 from logflume.streams.state import TaskState
@@ -57,7 +58,7 @@ class RangeEnd:
     Attributes:
         time_ms: largest timestamp of its records, -1 without any.
         clocks_ms: windowed store -> largest time that it has observed.
-        problems: how many records were left out by reason.
+        problems: how many records were left out by reason; `left_out`: by place too.
     """
 
     subtopology: str
@@ -66,6 +67,7 @@ class RangeEnd:
     clocks_ms: Mapping[str, int]
     records: int
     problems: Mapping[str, int]
+    left_out: tuple[LeftOut, ...] = ()
 
 
 decode_range_end = msgspec.msgpack.Decoder(RangeEnd).decode
@@ -116,11 +118,11 @@ class _Running:
             if len(dirty):
                 yield PartialRows(topic, name, dirty.keys, dirty.values, dirty.timestamps_ms)
         clocks = {name: self.stores[name].stream_time_ms for name in self.form.windows}
-        problems = dict(self.problems.counts)
+        problems, left_out = dict(self.problems.counts), self.problems.left_out()
         for partition, seen in self.records.items():
             records = seen if topic is None else 0  # those of a repartition topic counted where they came from
-            yield RangeEnd(self.form.subtopology, partition, self.times_ms[partition], clocks, records, problems)
-            problems = {}
+            yield RangeEnd(self.form.subtopology, partition, self.times_ms[partition], clocks, records, problems, left_out)
+            problems, left_out = {}, ()
 
 
 def run_range(
@@ -192,7 +194,7 @@ class Merging:
                     state.stores[name].stream_time_ms = max(state.stores[name].stream_time_ms, time_ms)
                 source.time_ms = max(source.time_ms, part.time_ms)
                 task.outputs.time_ms = max(task.outputs.time_ms, source.time_ms)
-                task.problems.counts.update(part.problems)
+                task.problems.add(part.problems, part.left_out)
                 yield part.records, 0
                 continue
             entries = [codecs[part.store].decode(value) for value in part.values if value is not None]
@@ -200,7 +202,7 @@ class Merging:
                 state.stores[part.store], self.form.merges[part.store], self.form.windows.get(part.store), part.keys, entries
             )
             if late:
-                task.problems.counts["late"] += late
+                task.problems.add({"late": late}, (LeftOut(part.store, self.topic, "late", late),))
             yield 0, len(entries)
 
 

@@ -21,6 +21,7 @@ from logflume.streams.operators import BoundProgram, Slice
 from logflume.streams.runtime.handlers import Handlers, OnProblem
 from logflume.streams.runtime.outputs import Columns
 from logflume.streams.runtime.problems import TaskProblems
+from logflume.streams.runtime.status import LeftOut, added_up
 from logflume.streams.runtime.task import Task, task_name
 from logflume.streams.seams import SubTopology
 from logflume.streams.state import Checkpoint, TaskState
@@ -65,12 +66,19 @@ class ChangelogRows:
 @dataclass(frozen=True, slots=True)
 class TaskEnd:
     """The end of a step: positions and times of the task, how many records of source topics it took, and how many records were
-    left out, by reason.
+    left out, by reason and by place.
     """
 
     checkpoint: Checkpoint
     records: int
     problems: Mapping[str, int]
+    left_out: tuple[LeftOut, ...] = ()
+
+    def with_counts_of(self, other: TaskEnd) -> TaskEnd:
+        """Return this end, with what the other has counted too."""
+        problems = Counter(other.problems) + Counter(self.problems)
+        left_out = added_up((*other.left_out, *self.left_out))
+        return TaskEnd(self.checkpoint, other.records + self.records, problems, left_out)
 
 
 def joined_ends(ends: Iterable[TaskEnd]) -> list[TaskEnd]:
@@ -83,8 +91,7 @@ def joined_ends(ends: Iterable[TaskEnd]) -> list[TaskEnd]:
             found[which] = end
             continue
         assert other.checkpoint == end.checkpoint, "slices of a task see all of its records"
-        problems = Counter(other.problems) + Counter(end.problems)
-        found[which] = TaskEnd(end.checkpoint, other.records + end.records, problems)
+        found[which] = end.with_counts_of(other)
     return list(found.values())
 
 
@@ -94,8 +101,7 @@ def later_ends(ends: Iterable[TaskEnd], later: Iterable[TaskEnd]) -> list[TaskEn
     found = []
     for end in later:
         other = before[tuple(sorted(end.checkpoint.inputs))]
-        problems = Counter(other.problems) + Counter(end.problems)
-        found.append(TaskEnd(end.checkpoint, other.records + end.records, problems))
+        found.append(end.with_counts_of(other))
     return found
 
 
@@ -204,7 +210,7 @@ class Replay:
         for store in sorted(set(changed) - set(self.subtopology.table_sources)):
             if is_first or (self.own is not None and store in self.own.region.stores):
                 yield from changelog_of(state, store, list(changed[store]))
-        yield TaskEnd(end, records + self.read_records if is_first else 0, dict(problems.counts))
+        yield TaskEnd(end, records + self.read_records if is_first else 0, dict(problems.counts), problems.left_out())
 
     def _process(self, task: Task) -> Iterator[tuple[int, int]]:
         """Process the inputs, stopping at each multiple of `flush_records`."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from logflume.log import Chunk, Headers, TopicPartition, key_partitions
 from logflume.log.records import I64
+from logflume.streams.runtime.status import LeftOut
 from logflume.streams.seams import OutputTopic
 from logflume.streams.state import Checkpoint
 
@@ -38,7 +39,8 @@ class RowKind(IntEnum):
 
     A record of a repartition topic, of a sink topic or of a changelog, the end of a task; from an offset range, an entry of a
     partial store, or the end of the range. FORMER: that a partition of a table's topic is to be looked through for keys that
-    have no row any more. WAKE: that a task runs, whether or not a record of a repartition topic comes for it.
+    have no row any more. WAKE: that a task runs, whether or not a record of a repartition topic comes for it. COST: what a task
+    cost.
     """
 
     REPARTITION = 0
@@ -49,6 +51,7 @@ class RowKind(IntEnum):
     RANGE = 5
     FORMER = 6
     WAKE = 7
+    COST = 8
 
 
 class RowWriter:
@@ -138,6 +141,15 @@ def wake_rows(tasks: Sequence[int]) -> Any:
     return _bare_rows(RowKind.WAKE, [("", task) for task in tasks])
 
 
+def cost_row(value: bytes) -> Any:
+    """Return the row by which a task tells what it cost."""
+    import pyarrow as pa
+
+    row = _bare_rows(RowKind.COST, [("", 0)])
+    place = row.schema.get_field_index("value")
+    return row.set_column(place, "value", pa.array([value], pa.binary()))
+
+
 def records_of(rows: Iterable[Any]) -> Iterator[Any]:
     """Yield the rows of a task that are records: one that wakes it is its first."""
     for batch in rows:
@@ -189,6 +201,7 @@ class _End(msgspec.Struct, array_like=True):
     stores: dict[str, int]
     records: int
     problems: dict[str, int]
+    left_out: tuple[LeftOut, ...]
 
 
 _decode_end = msgspec.msgpack.Decoder(_End).decode
@@ -198,7 +211,7 @@ def encode_end(end: TaskEnd) -> bytes:
     """Return a task's end as bytes."""
     times = end.checkpoint.input_times_ms
     inputs = [(tp.topic, tp.partition, offset, times.get(tp, -1)) for tp, offset in end.checkpoint.inputs.items()]
-    return msgspec.msgpack.encode(_End(inputs, end.checkpoint.store_times_ms, end.records, dict(end.problems)))
+    return msgspec.msgpack.encode(_End(inputs, end.checkpoint.store_times_ms, end.records, dict(end.problems), end.left_out))
 
 
 def decode_end(data: bytes) -> TaskEnd:
@@ -210,7 +223,7 @@ def decode_end(data: bytes) -> TaskEnd:
         {},
         raw.stores,
     )
-    return TaskEnd(checkpoint, raw.records, raw.problems)
+    return TaskEnd(checkpoint, raw.records, raw.problems, raw.left_out)
 
 
 def parts_of(batch: Any) -> Iterator[PartialRows | RangeEnd]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from logflume.log import connect
 from logflume.streams.seams import Plan
 
+from .costs import Cost, Costed, cost_of
 from .executors import equip
 from .kept import Kept, stage_names
 from .partials import RangeEnd, decode_range_end
@@ -48,6 +49,11 @@ class SparkRunner:
     ranges_from_records: int = RANGES_FROM_RECORDS
     slices: int | None = None
 
+    @property
+    def concurrency(self) -> int:
+        """See `StepRunner.concurrency`."""
+        return self.cores or int(self.spark.sparkContext.defaultParallelism)
+
     def run(self, step: StepPlan, plan: Plan, on_progress: Callable[[Progress], None]) -> SparkResult:
         """Compute a step; returns when every task has ended, with the rows kept by Spark.
 
@@ -66,7 +72,7 @@ class SparkRunner:
         watcher = threading.Thread(target=self._watch, args=(done, frames, on_progress), name="spark-progress", daemon=True)
         watcher.start()
         try:
-            cores = self.cores or self.spark.sparkContext.defaultParallelism
+            cores = self.concurrency
             least = self.ranges_from_records
             size, slices = self.records_per_range, self.slices
             stages = stages_of(step, plan, records_per_range=size, cores=cores, least=least, slices=slices)
@@ -151,6 +157,7 @@ class _Frames:
     stages: list[Stage] = field(default_factory=list)
     ways: list[str] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
+    costs: list[Cost] = field(default_factory=list)
     at: str = "Spark"
     """The stage that is being computed, in words."""
 
@@ -162,7 +169,7 @@ class _Frames:
         self.sliced.append(stage.slices > 1 or kept is not None)  # what is kept is read in other pieces than it was written
         self.stages.append(stage)
         self.ways.append(f"{stage.way}, kept" if kept is not None and kept.has(name) else stage.way)
-        frame = self._input(stage).mapInArrow(stage.work, ROWS)
+        frame = self._input(stage).mapInArrow(Costed(stage.work), ROWS)
         self._give(stage, frame.persist() if kept is None else self._kept(kept, name, frame))
         self.seconds.append(time.monotonic() - begun)
 
@@ -217,16 +224,17 @@ class _Frames:
         for number, (stage, frame) in enumerate(zip(self.stages, self.made, strict=True)):
             begun = time.monotonic()
             self.at = f"{stage.subtopology}, {stage.way}"
-            rows = frame.filter(f"kind = {int(RowKind.END)}").select("value").collect()
-            found += [decode_end(bytes(row.value)) for row in rows]
+            rows = frame.filter(f"kind IN ({int(RowKind.END)}, {int(RowKind.COST)})").select("kind", "value").collect()
+            found += [decode_end(bytes(row.value)) for row in rows if row.kind == RowKind.END]
+            self.costs.append(cost_of(bytes(row.value) for row in rows if row.kind == RowKind.COST))
             self.seconds[number] += time.monotonic() - begun
         self.at = "hand-over"
         return joined_ends(found)
 
     def stages_done(self) -> list[StageDone]:
         """Return what was computed, and in what time."""
-        found = zip(self.stages, self.ways, self.seconds, strict=True)
-        return [StageDone(stage.subtopology, way, stage.count, seconds) for stage, way, seconds in found]
+        found = zip(self.stages, self.ways, self.seconds, self.costs, strict=True)
+        return [StageDone(stage.subtopology, way, stage.count, seconds, cost) for stage, way, seconds, cost in found]
 
 
 def _frame(spark: SparkSession, rows: Any) -> DataFrame:

@@ -24,7 +24,7 @@ Columns read: topic, partition, offset, timestamp_ms, key, value and, with inclu
 schema (`.schema("key BINARY, offset BIGINT")`) makes these columns alone: values that nobody asks for are not decoded. Columns
 written: key, value, and if present partition and timestamp_ms. Only committed records are read. A write is one transaction per
 Spark task, committed by the task when its rows are all sent: Spark may run a task twice, so writes are at least once; a failed
-task leaves nothing visible.
+task leaves nothing visible. Exactly once: `exactly_once` (`stream_sink.py`).
 """
 
 from __future__ import annotations

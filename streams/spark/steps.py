@@ -30,6 +30,7 @@ from logflume.streams.seams import Plan, SubTopology, changelog_topic
 from logflume.streams.state import Checkpoint
 
 from .archives import Archive, read_history
+from .costs import Cost
 from .forms import RangeForm, forms_of
 from .kept import Kept
 from .partials import Merging, run_range
@@ -87,12 +88,13 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class StageDone:
-    """A stage that is done: of which sub-topology, how it was computed, in how many tasks and in what time."""
+    """A stage that is done: of which sub-topology, how it was computed, in how many tasks, in what time and at what cost."""
 
     subtopology: str
     way: str
     tasks: int
     seconds: float
+    cost: Cost
 
 
 class StepResult(Protocol):
@@ -126,6 +128,11 @@ class StepResult(Protocol):
 
 class StepRunner(Protocol):
     """Runs the stream tasks of a step somewhere."""
+
+    @property
+    def concurrency(self) -> int:
+        """How many tasks run at a time."""
+        ...
 
     def run(self, step: StepPlan, plan: Plan, on_progress: Callable[[Progress], None]) -> StepResult: ...
 

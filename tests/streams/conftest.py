@@ -11,10 +11,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     families: dict[str, Counter[str]] = {}
     for report in [each for kind in ("passed", "failed") for each in terminalreporter.stats.get(kind, ())]:
         for name, value in getattr(report, "user_properties", ()):
-            if name == "streams cases" and report.when == "call":
+            if name.startswith("streams cases") and report.when == "call":
                 family, counts = value
-                families.setdefault(family, Counter()).update(counts)
+                families.setdefault(family + name.removeprefix("streams cases"), Counter()).update(counts)
     if families:
         terminalreporter.section("recorded cases")
     for family, counts in sorted(families.items()):
-        terminalreporter.write_line(f"{family:30}" + ", ".join(f"{count:4} {kind}" for kind, count in sorted(counts.items())))
+        terminalreporter.write_line(f"{family:40}" + ", ".join(f"{count:4} {kind}" for kind, count in sorted(counts.items())))

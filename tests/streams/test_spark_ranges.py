@@ -31,6 +31,7 @@ from logflume.streams.spark.steps import StepPlan, in_order
 from logflume.streams.state.windows import SegmentLayout, window_start
 
 from ._range_apps import EXACT, KINDS, loader, make_plan
+from ._spark_apps import without_firsts
 
 PARTITIONS = 2
 SALES = TopicPartition("sales", 0)
@@ -152,7 +153,7 @@ def replayed(plan: Plan, state_dir: Path, chunks: Iterator[Chunk], end: int, wor
             case ChangelogRows():
                 changed.update(zip(part.keys, zip(part.values, part.timestamps_ms, strict=True), strict=True))
             case TaskEnd():
-                last = part
+                last = without_firsts(part)
     return [newest, changed, last]
 
 

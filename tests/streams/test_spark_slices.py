@@ -27,6 +27,7 @@ from logflume.streams.spark.stages import SLICES_FROM_RECORDS, SLICES_MAX, stage
 from logflume.streams.spark.steps import StepPlan, region_of
 
 from ._slice_apps import JOINS, OTHERS, loader, make_plan
+from ._spark_apps import without_firsts
 
 PARTITIONS = 2
 IN_ORDER = ("inner", "self", "updates", "looked-up")
@@ -76,7 +77,7 @@ class Computed:
                 entries = self.entries.setdefault(at, {})
                 assert row["key"] not in entries, "slices write different keys"
                 entries[row["key"]] = what
-        self.ends = {tuple(sorted(end.checkpoint.inputs)): end for end in result.ends}
+        self.ends = {tuple(sorted(end.checkpoint.inputs)): without_firsts(end) for end in result.ends}
 
     def by_key(self) -> dict[tuple[str, int, bytes | None], list[tuple[Any, ...]]]:
         """Return the results of each key, in order."""

@@ -1,4 +1,4 @@
-"""`format("logflume")` without Spark's JVM: where reading begins and ends, columns, micro-batches."""
+"""`format("logflume")` without Spark's JVM: where reading begins and ends, columns, filters, micro-batches."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ import pytest
 from logflume.log import InvalidInput, Log, TopicPartition, connect
 from logflume.streams.spark import RangeLost
 from logflume.streams.spark.source_options import EARLIEST, LATEST
+from logflume.streams.spark.tables import quoted, table_class
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, IsNotNull, LessThan, LessThanOrEqual
+
 from logflume.streams.spark.source import LogflumeDataSource
+from logflume.streams.spark.source_filters import LogflumeTables
 
 NAMES = ("topic", "partition", "offset", "timestamp_ms", "key", "value")
 TWO = [TopicPartition("flights", p) for p in range(2)]
@@ -45,8 +49,9 @@ class Struct:
         return list(self._names)
 
 
-def reader_of(log: Log, *names: str, **options: str) -> Any:
-    source = LogflumeDataSource({"log": log.where, "topic": "flights", **options})
+def reader_of(log: Log, *names: str, filters: list[Filter] | None = None, **options: str) -> Any:
+    kind = LogflumeDataSource if filters is None else LogflumeTables
+    source = kind({"log": log.where, "topic": "flights", **options})
     return source.reader(Struct(*(names or NAMES)))  # type: ignore[arg-type]
 
 
@@ -130,6 +135,31 @@ def test_only_the_columns_that_are_asked_for_are_made(log: Log) -> None:
     assert offsets(reader_of(log, "offset", **asked)) == [ALL, ALL]
 
 
+@pytest.mark.parametrize(
+    ("filters", "left", "expected"),
+    [
+        ([GreaterThanOrEqual(("offset",), 4), LessThan(("offset",), 6)], 0, [[4, 5], [4, 5]]),
+        ([GreaterThan(("offset",), 4), LessThanOrEqual(("offset",), 6)], 0, [[5, 6], [5, 6]]),
+        ([EqualTo(("offset",), 4), EqualTo(("partition",), 1)], 0, [[], [4]]),
+        ([EqualTo(("offset",), 40)], 0, [[], []]),
+        ([In(("offset",), (2, 4))], 1, [[2, 3, 4], [2, 3, 4]]),
+        ([In(("partition",), (0, 7)), IsNotNull(("partition",))], 0, [ALL, []]),
+        ([LessThan(("partition",), 1)], 0, [ALL, []]),
+        ([EqualTo(("topic",), "other")], 0, [[], []]),
+        ([LessThan(("offset",), -5)], 0, [[], []]),
+        ([GreaterThanOrEqual(("timestamp_ms",), 40)], 1, [ALL[4:], ALL[4:]]),
+        ([LessThan(("timestamp_ms",), 40), EqualTo(("key",), b"k"), EqualTo(("value", "city"), "x")], 3, [ALL, ALL]),
+    ],
+)
+def test_filters_spare_reading_and_what_is_not_exact_is_left_to_spark(
+    log: Log, filters: list[Filter], left: int, expected: list[list[int]]
+) -> None:
+    reader = reader_of(log, filters=filters)
+    assert len(list(reader.pushFilters(filters))) == left
+    assert offsets(reader) == expected
+    assert offsets(reader_of(log, filters=[])) == [ALL, ALL]
+
+
 def stream_of(log: Log, **options: str) -> Any:
     source = LogflumeDataSource({"log": log.where, "topic": "flights", **options})
     return source.streamReader(Struct(*NAMES))  # type: ignore[arg-type]
@@ -165,3 +195,14 @@ def test_what_is_available_now_is_what_was_there_when_it_began(tmp_path: Path) -
             at = following
         assert seen == [2, 1]
         assert at == {"flights-0": 2, "flights-1": 1}
+
+
+def test_a_table_has_its_options_with_its_class_whatever_spark_gives() -> None:
+    kind = table_class({"log": "h:1", "topic": "t", "includeHeaders": "true"})
+    assert kind({"provider": "x"}).schema().endswith("headers ARRAY<STRUCT<name: STRING, value: BINARY>>")
+    assert kind.name() != table_class({"log": "h:1", "topic": "T"}).name()
+
+
+@pytest.mark.parametrize(("text", "literal"), [("a", "'a'"), ("it's", r"'it\'s'"), ("a\\b", r"'a\\b'")])
+def test_text_is_a_literal_of_spark(text: str, literal: str) -> None:
+    assert quoted(text) == literal

@@ -1,0 +1,224 @@
+"""Archives as tables of Delta Lake and Iceberg: the files of `archives.py`, listed by a table that others can query.
+
+    delta:PATH                      a Delta table PATH/<topic> for each topic; PATH is a directory or a URI (s3://...)
+    iceberg:CATALOG/NAMESPACE       an Iceberg table NAMESPACE.<topic>, in a catalog that pyiceberg's configuration names
+
+A file and [start, end) of its partition become part of the table in one commit: what no commit names is not in the archive.
+Others may compact and sort the data: rows are found by `partition` and `offset`, not by the names of files. Tables of which rows
+were deleted in place are refused. Only the planning process opens tables; executors read the data files that it names.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from logflume.log import InvalidInput, LogflumeError
+
+from .ranges import OffsetRange
+
+DELTA, ICEBERG = "delta:", "iceberg:"
+
+
+class TableUnreadable(LogflumeError):
+    """A table of an archive cannot be opened or read, or nothing says which offsets it holds; names it."""
+
+    code = "ARCHIVE_UNREADABLE"
+
+
+class TopicTable(Protocol):
+    """The table of a topic."""
+
+    @property
+    def location(self) -> str:
+        """Where data files are written: a directory or a URI."""
+        ...
+
+    def spans(self) -> Mapping[int, tuple[int, int]]:
+        """Return [start, end) of each partition that is archived."""
+        ...
+
+    def files(self) -> tuple[str, ...]:
+        """Return all data files."""
+        ...
+
+    def add(self, path: str, held: OffsetRange, start: int, *, records: int, size_bytes: int) -> None:
+        """Commit a file of that location, and that its partition is archived from `start` to its end."""
+        ...
+
+
+def is_table(root: str) -> bool:
+    """Return whether an archive is said to be tables."""
+    return root.startswith((DELTA, ICEBERG))
+
+
+def open_table(root: str, topic: str, *, schema: Any = None) -> TopicTable | None:
+    """Return the table of a topic, None if there is none; with a pyarrow schema it is made.
+
+    Raises:
+        InvalidInput: no such catalog, or a package is missing.
+        TableUnreadable: it is there and cannot be opened.
+    """
+    kind = DELTA if root.startswith(DELTA) else ICEBERG
+    with _told(f"{root} ({topic})"):
+        if kind == DELTA:
+            return _DeltaTable.open(root.removeprefix(DELTA), topic, schema)
+        return _IcebergTable.open(root.removeprefix(ICEBERG), topic, schema)
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Say what a library says about a table, in words of our own."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise InvalidInput(
+            f"this archive needs the package {error.name}; install it with: pip install 'logflume[tables]'"
+        ) from None
+    except LogflumeError:
+        raise
+    except Exception as error:  # each library has its own tree of errors
+        raise TableUnreadable(f"cannot use the archive's table {what}: {error}") from error
+
+
+def _is_there(location: str) -> bool:
+    from deltalake import DeltaTable
+
+    return DeltaTable.is_deltatable(location)
+
+
+@dataclass(frozen=True, slots=True)
+class _DeltaTable:
+    """A Delta table. Which offsets it holds is in transactions of applications, which a commit carries."""
+
+    topic: str
+    location: str
+    table: Any
+
+    @classmethod
+    def open(cls, path: str, topic: str, schema: Any) -> _DeltaTable | None:
+        from deltalake import DeltaTable, Schema
+
+        location = f"{path.rstrip('/')}/{topic}"
+        if "://" not in location:
+            location = str(Path(location).expanduser().resolve())
+        if not _is_there(location):
+            if schema is None:
+                return None
+            return cls(topic, location, DeltaTable.create(location, Schema.from_arrow(schema), name=topic))
+        return cls(topic, location, DeltaTable(location))
+
+    def _said(self, what: str) -> int | None:
+        found = self.table.transaction_version(f"logflume/{self.topic}/{what}")
+        return None if found is None else int(found)
+
+    def spans(self) -> Mapping[int, tuple[int, int]]:
+        with _told(self.location):
+            return _spans_of(self._said)
+
+    def files(self) -> tuple[str, ...]:
+        with _told(self.location):
+            if "deletionVectors" in (self.table.protocol().reader_features or ()):
+                raise TableUnreadable(
+                    f"rows of the archive's table {self.location} may be deleted: deletion vectors are not read"
+                )
+            return tuple(self.table.file_uris())
+
+    def add(self, path: str, held: OffsetRange, start: int, *, records: int, size_bytes: int) -> None:
+        from deltalake import CommitProperties
+        from deltalake.transaction import AddAction, Transaction
+
+        edges = {"partition": held.partition, "offset": held.start}
+        most = edges | {"offset": max(held.start, held.end - 1)}
+        stats = json.dumps({"numRecords": records, "minValues": edges, "maxValues": most, "nullCount": dict.fromkeys(edges, 0)})
+        name = path.rsplit("/", 1)[-1]
+        action = AddAction(name, size_bytes, {}, int(time.time() * 1000), True, stats)
+        said = [Transaction(f"logflume/{self.topic}/{what}", at) for what, at in _edges(self.spans(), held, start).items()]
+        with _told(self.location):
+            properties = CommitProperties(app_transactions=said)
+            self.table.create_write_transaction([action], "append", self.table.schema(), commit_properties=properties)
+            self.table.update_incremental()
+
+
+@dataclass(slots=True)
+class _IcebergTable:
+    """An Iceberg table. Which offsets it holds is in its properties, which a commit carries."""
+
+    topic: str
+    table: Any
+
+    @classmethod
+    def open(cls, place: str, topic: str, schema: Any) -> _IcebergTable | None:
+        from pyiceberg.catalog import load_catalog
+        from pyiceberg.exceptions import NoSuchTableError
+
+        name, _, namespace = place.partition("/")
+        if not name or not namespace:
+            raise InvalidInput(f"an archive in Iceberg is iceberg:CATALOG/NAMESPACE, found {ICEBERG + place!r}")
+        catalog = load_catalog(name)
+        levels = tuple(namespace.split("."))
+        try:
+            return cls(topic, catalog.load_table((*levels, topic)))
+        except NoSuchTableError:
+            if schema is None:
+                return None
+        catalog.create_namespace_if_not_exists(levels)
+        return cls(topic, catalog.create_table((*levels, topic), schema=schema))
+
+    @property
+    def location(self) -> str:
+        return f"{str(self.table.location()).rstrip('/')}/data"
+
+    def spans(self) -> Mapping[int, tuple[int, int]]:
+        properties = self.table.properties
+
+        def said(what: str) -> int | None:
+            found = properties.get(f"logflume.{what}")
+            return None if found is None else int(found)
+
+        return _spans_of(said)
+
+    def files(self) -> tuple[str, ...]:
+        with _told(self.location):
+            tasks = list(self.table.scan().plan_files())
+        if any(task.delete_files for task in tasks):
+            raise TableUnreadable(f"rows of the archive's table {self.location} may be deleted: delete files are not read")
+        return tuple(str(task.file.file_path) for task in tasks)
+
+    def add(self, path: str, held: OffsetRange, start: int, *, records: int, size_bytes: int) -> None:
+        said = {f"logflume.{what}": str(at) for what, at in _edges(self.spans(), held, start).items()}
+        with _told(self.location), self.table.transaction() as commit:
+            commit.set_properties(said)
+            if records:
+                commit.add_files([f"{self.location}/{path.rsplit('/', 1)[-1]}"], check_duplicate_files=False)
+
+
+def _spans_of(said: Callable[[str], int | None]) -> dict[int, tuple[int, int]]:
+    """Return [start, end) of each partition from what a table says of its offsets."""
+    found: dict[int, tuple[int, int]] = {}
+    for partition in range(said("partitions") or 0):
+        start, end = said(f"{partition}/start"), said(f"{partition}/end")
+        if start is not None and end is not None:
+            found[partition] = (start, end)
+    return found
+
+
+def _edges(spans: Mapping[int, tuple[int, int]], held: OffsetRange, start: int) -> dict[str, int]:
+    """Return what a table says of its offsets with a file more."""
+    partition = held.partition
+    return {"partitions": max([partition, *spans]) + 1, f"{partition}/start": start, f"{partition}/end": held.end}
+
+
+def check_spans(root: str, topic: str, table: TopicTable, files: Sequence[str]) -> Mapping[int, tuple[int, int]]:
+    """Return the spans of a table. Raises TableUnreadable: it has files, and nothing says which offsets it holds."""
+    spans = table.spans()
+    if files and not spans:
+        raise TableUnreadable(
+            f"the table of {topic} in {root} does not say which offsets it holds; make one with: logflume archive {topic}"
+        )
+    return spans

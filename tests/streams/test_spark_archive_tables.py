@@ -1,0 +1,221 @@
+"""Archives as Delta and Iceberg tables: the same history as the log had, for us and for whoever else reads the table."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("deltalake")
+pytest.importorskip("pyiceberg")
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from pyiceberg.catalog import load_catalog
+from pyiceberg.utils.config import Config
+
+from logflume.log import InvalidInput, Log, TopicPartition, connect
+from logflume.streams.spark import (
+    ArchiveUnreadable,
+    LocalRunner,
+    RangeLost,
+    archive_topic,
+    check_archive,
+    keep_archiving,
+    plan_backfill,
+    run_backfill,
+)
+from logflume.streams.spark.archives import find_archive
+from logflume.streams.spark.ranges import OffsetRange, reachable
+
+from ..end_to_end._command import run
+from ._kills import WAIT_S
+from ._spark_apps import ORDERS, PARTITIONS, create_inputs, final_results, loader, send_orders
+from .test_spark_archives import records_of, settled_ends, wait_until
+
+KINDS = ["delta", "iceberg"]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    with connect(tmp_path / "log") as opened:
+        create_inputs(opened)
+        yield opened
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """Return where an archive of a kind is; of Iceberg in a catalog that the environment describes, as pyiceberg has it."""
+    (tmp_path / "warehouse").mkdir()
+    monkeypatch.setenv("PYICEBERG_CATALOG__HOME__TYPE", "sql")
+    monkeypatch.setenv("PYICEBERG_CATALOG__HOME__URI", f"sqlite:///{tmp_path}/catalog.db")
+    monkeypatch.setenv("PYICEBERG_CATALOG__HOME__WAREHOUSE", f"file://{tmp_path}/warehouse")
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    load_catalog("home")  # makes its tables in SQLite, which two threads would do at a time
+    return lambda kind: f"delta:{tmp_path}/lake" if kind == "delta" else "iceberg:home/kept"
+
+
+def send_all_sorts(log: Log, first: int) -> None:
+    """Write null and empty values, headers, no keys, and what is aborted."""
+    producer = log.producer(transactional_id="t")
+    producer.init_transactions()
+    for number in range(first, first + 4):
+        producer.begin_transaction()
+        for partition in range(PARTITIONS - 1):  # the last stays empty
+            headers = (("h", b"\x00\xff"), ("h", None)) if number % 2 else ()
+            producer.send("orders", None, key=b"gone", partition=partition, timestamp_ms=number, headers=headers)
+            producer.send("orders", b"", partition=partition, timestamp_ms=7)
+        producer.flush()
+        if number == first + 2:
+            producer.abort_transaction()
+        else:
+            producer.commit_transaction()
+    producer.close()
+
+
+def compact(kind: str, root: str) -> None:
+    """Make one file of all, in another order, as a keeper of the table would."""
+    if kind == "delta":
+        table = DeltaTable(f"{root.removeprefix('delta:')}/orders")
+        rows = table.to_pyarrow_dataset().to_table()
+        write_deltalake(table, rows.sort_by([("timestamp_ms", "ascending"), ("partition", "descending")]), mode="overwrite")
+    else:
+        iceberg = load_catalog("home").load_table("kept.orders")
+        rows = iceberg.scan().to_arrow()
+        iceberg.overwrite(rows.sort_by([("timestamp_ms", "ascending"), ("partition", "descending")]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_holds_what_was_in_the_log_to_the_last_byte_also_when_it_is_compacted(
+    log: Log, kind: str, place: Callable[[str], str]
+) -> None:
+    root = place(kind)
+    send_all_sorts(log, 0)
+    archive_topic(log, "orders", root, records_per_file=4)
+    middle = settled_ends(log)
+    send_all_sorts(log, 4)
+    ends = settled_ends(log)
+    wholes = [OffsetRange(*tp, 0, ends[tp]) for tp in ORDERS]
+    before = [records_of(log, whole, None) for whole in wholes]
+    assert [len(each) for each in before] == [12, 12, 0]
+    log.admin().delete_records(dict(middle))
+    assert [records_of(log, whole, root) for whole in wholes] == before, "the table first, then the log"
+    archive_topic(log, "orders", root)
+    log.admin().delete_records(dict(ends))
+    assert [records_of(log, whole, root) for whole in wholes] == before
+    assert [meeting.problem for meeting in check_archive(log, "orders", root)] == [None] * PARTITIONS
+    compact(kind, root)
+    assert len({part for files in find_archive(root, ["orders"]).values() for file in files for part in file.parts or ()}) == 1
+    assert [records_of(log, whole, root) for whole in wholes] == before
+    inside = [OffsetRange(*tp, 3, 9) for tp in ORDERS[:-1]]
+    assert [records_of(log, each, root) for each in inside] == [[r for r in each if 3 <= r.offset < 9] for each in before[:-1]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_backfill_from_a_table_equals_one_from_the_whole_log(log: Log, kind: str, place: Callable[[str], str]) -> None:
+    root = place(kind)
+    now_ms = send_orders(log, 500, seed=1, start_ms=5_000_000)
+    archive_topic(log, "orders", root, records_per_file=100)
+    archived = log.admin().end_offsets(ORDERS, read_committed=True)
+    send_orders(log, 200, seed=2, start_ms=now_ms)
+    runner = LocalRunner(70)
+    whole = run_backfill(plan_backfill(loader("whole", "repartition"), log.where), runner)
+    log.admin().delete_records({ORDERS[0]: archived[ORDERS[0]], ORDERS[1]: archived[ORDERS[1]] // 2})
+    report = run_backfill(plan_backfill(loader("joined", "repartition"), log.where, history=root), runner)
+    assert (report.records, report.results, report.entries) == (whole.records, whole.results, whole.entries)
+    for topic in ("joined-out", "whole-out"):
+        settled_ends(log, topic)
+    assert final_results(log, "joined-out") == final_results(log, "whole-out") != {}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_archiver_that_goes_on_adds_to_the_table_and_others_query_it(log: Log, kind: str, place: Callable[[str], str]) -> None:
+    root, stop = place(kind), threading.Event()
+    archiver = threading.Thread(target=partial(keep_archiving, log, ["orders"], root, every_s=0.01, stop=stop))
+    try:
+        for seed in range(2):
+            send_orders(log, 60, seed=seed, start_ms=5_000_000 + seed)
+            ends = settled_ends(log)
+            if not seed:
+                archiver.start()
+            wait_until(partial(goes_to, root, ends))
+    finally:
+        stop.set()
+        archiver.join(WAIT_S)
+    rows = rows_of(kind, root)
+    by_place = sorted(zip(*(rows.column(name).to_pylist() for name in ("partition", "offset", "key", "value")), strict=True))
+    known = [r for tp in ORDERS for r in records_of(log, OffsetRange(*tp, 0, ends[tp]), None)]
+    assert by_place == sorted((r.partition, r.offset, r.key, r.value) for r in known)
+
+
+def goes_to(root: str, ends: dict[TopicPartition, int]) -> bool:
+    """Return whether the archive goes to these ends; its table may not be there yet."""
+    try:
+        found = find_archive(root, ["orders"])
+    except InvalidInput:
+        return False
+    return {tp: files[-1].held.end for tp, files in found.items()} == ends
+
+
+def rows_of(kind: str, root: str) -> Any:
+    """Return a table as its own library reads it."""
+    if kind == "iceberg":
+        return load_catalog("home").load_table("kept.orders").scan().to_arrow()
+    return DeltaTable(f"{root.removeprefix('delta:')}/orders").to_pyarrow_dataset().to_table()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gaps_and_tables_that_do_not_say_their_offsets_are_refused(
+    log: Log, kind: str, place: Callable[[str], str], tmp_path: Path
+) -> None:
+    root = place(kind)
+    send_orders(log, 60, seed=3, start_ms=5_000_000)
+    with pytest.raises(InvalidInput, match=r"no archive at .*logflume archive TOPIC --to"):
+        plan_backfill(loader("batch", "direct"), log.where, history=root)
+    archive_topic(log, "orders", root)
+    ends = settled_ends(log)
+    send_orders(log, 60, seed=4, start_ms=6_000_000)
+    log.admin().delete_records({ORDERS[0]: ends[ORDERS[0]] + 1})
+    with pytest.raises(RangeLost, match="in neither"):
+        plan_backfill(loader("batch", "direct"), log.where, history=root)
+    with pytest.raises(RangeLost, match="in neither"):
+        archive_topic(log, "orders", root)
+    foreign = pa.table({"offset": [1], "value": [b"x"]})
+    if kind == "delta":
+        write_deltalake(str(tmp_path / "lake" / "items"), foreign)
+    else:
+        load_catalog("home").create_table("kept.items", schema=foreign.schema).append(foreign)
+    with pytest.raises(ArchiveUnreadable, match="does not say which offsets it holds"):
+        find_archive(root, ["items"])
+
+
+def test_a_table_whose_data_is_gone_is_named(log: Log, place: Callable[[str], str]) -> None:
+    root = place("delta")
+    send_orders(log, 60, seed=5, start_ms=5_000_000)
+    archive_topic(log, "orders", root)
+    ends = settled_ends(log)
+    for path in Path(root.removeprefix("delta:"), "orders").glob("*.parquet"):
+        path.write_bytes(b"PAR1 of somebody else")
+    assert all("cannot read the archive's file" in str(each.problem) for each in check_archive(log, "orders", root))
+    with pytest.raises(ArchiveUnreadable, match="cannot read the archive's table"):
+        list(records_of(log, OffsetRange(*ORDERS[0], 0, ends[ORDERS[0]]), root))
+
+
+def test_the_command_archives_into_tables_and_checks_them(log: Log, place: Callable[[str], str], tmp_path: Path) -> None:
+    send_orders(log, 30, seed=6, start_ms=5_000_000)
+    where = reachable(log)
+    for kind in KINDS:
+        root = place(kind)
+        made = run("archive", "orders", "--to", root, "--bootstrap", where)
+        assert len(made.stdout.splitlines()) == PARTITIONS
+        checked = run("archive", "orders", "--to", root, "--check", "--bootstrap", where)
+        assert checked.stdout.count("one history") == PARTITIONS
+    with pytest.raises(InvalidInput, match="iceberg:CATALOG/NAMESPACE, found 'iceberg:home'"):
+        find_archive("iceberg:home", ["orders"])
+    with pytest.raises(ArchiveUnreadable, match="cannot use the archive's table iceberg:nowhere/x"):
+        find_archive("iceberg:nowhere/x", ["orders"])
+    assert find_archive(place("delta"), ["orders"]).keys() == {TopicPartition("orders", p) for p in range(PARTITIONS)}
