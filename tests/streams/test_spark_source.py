@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from logflume.log import InvalidInput, Log, TopicPartition, connect
+from logflume.log import Chunk, InvalidInput, Log, TopicPartition, connect
 from logflume.streams.spark import RangeLost
 from logflume.streams.spark.source_options import EARLIEST, LATEST
 from logflume.streams.spark.tables import quoted, table_class
@@ -158,6 +158,27 @@ def test_filters_spare_reading_and_what_is_not_exact_is_left_to_spark(
     assert len(list(reader.pushFilters(filters))) == left
     assert offsets(reader) == expected
     assert offsets(reader_of(log, filters=[])) == [ALL, ALL]
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ([LessThan(("timestamp_ms",), 40)], [0, 1]),
+        ([GreaterThanOrEqual(("timestamp_ms",), -1)], [0, 1]),
+        ([EqualTo(("timestamp_ms",), -1)], [0, 1]),
+        ([GreaterThan(("timestamp_ms",), (1 << 63) - 1)], [0, 1]),
+        ([GreaterThan(("timestamp_ms",), 9), LessThan(("timestamp_ms",), 40)], [1]),
+    ],
+)
+def test_a_time_leaves_out_no_record_without_one(log: Log, filters: list[Filter], expected: list[int]) -> None:
+    if not log.admin().find_topics(["untimed"]):
+        log.admin().create_topic("untimed", partitions=1)
+        with log.producer() as producer:
+            for time_ms in (-1, 10):
+                producer.send_chunk("untimed", Chunk.from_columns("untimed", [b"k"], [b"v"], [time_ms]), partition=0)
+    reader = reader_of(log, filters=filters, topic="untimed")
+    list(reader.pushFilters(filters))
+    assert offsets(reader)[0] == expected
 
 
 def stream_of(log: Log, **options: str) -> Any:

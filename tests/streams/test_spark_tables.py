@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from logflume.log import InvalidInput, Log, connect
+from logflume.log import InvalidInput, Log, TopicPartition, connect
 from logflume.streams.spark.session import java_version
 
 from ..log._server_process import ServerProcess
@@ -74,7 +74,9 @@ def test_topics_are_tables_and_a_stream_is_written_exactly_once(log: Log, spark:
             write(frame, batch_id)
 
     query = stream.load().writeStream.foreachBatch(twice).trigger(availableNow=True)
-    assert query.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination(SPARK_WAIT_S)
+    started = query.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    assert started.awaitTermination(SPARK_WAIT_S)
+    assert log.admin().group_offsets("copier")[TopicPartition("copy", 0)].metadata == started.id
     assert len(batches) == -(-sum(ends.values()) // 70)
     columns = ("key", "value", "timestamp_ms", "partition")
     rows = [
