@@ -11,7 +11,7 @@ import pytest
 from logflume.log import Chunk, InvalidInput, Log, TopicPartition, connect
 from logflume.streams.spark import RangeLost
 from logflume.streams.spark.source_options import EARLIEST, LATEST
-from logflume.streams.spark.tables import quoted, table_class
+from logflume.streams.spark.tables import quoted, table_class, table_names
 
 pytest.importorskip("pyspark")
 
@@ -222,6 +222,16 @@ def test_a_table_has_its_options_with_its_class_whatever_spark_gives() -> None:
     kind = table_class({"log": "h:1", "topic": "t", "includeHeaders": "true"})
     assert kind({"provider": "x"}).schema().endswith("headers ARRAY<STRUCT<name: STRING, value: BINARY>>")
     assert kind.name() != table_class({"log": "h:1", "topic": "T"}).name()
+
+
+def test_topics_that_cannot_be_tables_are_left_out_or_refused_before_any_is_made(caplog: pytest.LogCaptureFixture) -> None:
+    topics = ["a_1", "b-c", "d.e"]
+    assert table_names(topics, is_asked=False) == ["a_1"]
+    assert "b-c, d.e: left out" in caplog.text
+    with pytest.raises(InvalidInput, match=r"names of letters, digits and _: b-c, d\.e; spark\.read"):
+        table_names(topics, is_asked=True)
+    with pytest.raises(InvalidInput, match=r"more than case: give topics=\[...\] with one of Sales, sales"):
+        table_names(["Sales", "other", "sales"], is_asked=False)
 
 
 @pytest.mark.parametrize(("text", "literal"), [("a", "'a'"), ("it's", r"'it\'s'"), ("a\\b", r"'a\\b'")])

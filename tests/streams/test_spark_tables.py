@@ -51,6 +51,14 @@ def test_topics_are_tables_and_a_stream_is_written_exactly_once(log: Log, spark:
     send_orders(log, 200, seed=7, start_ms=5_000_000)
     log.admin().create_topic("copy", partitions=PARTITIONS)
     assert use_logflume(spark, log.where, includeHeaders="true") == ["copy", "items", "orders"]
+    spark.sql("CREATE TABLE logflume.mine (x INT) USING parquet")
+    log.admin().create_topic("mine", partitions=1)
+    with pytest.raises(InvalidInput, match=r"logflume\.mine is there and is no topic \(provider 'parquet'\)"):
+        use_logflume(spark, log.where)
+    spark.sql("DROP TABLE logflume.mine")
+    log.admin().delete_topic("mine")
+    log.admin().create_topic("left-out", partitions=1)
+    assert use_logflume(spark, log.where, includeHeaders="true") == ["copy", "items", "orders"], "made anew"
     shown = spark.sql("SHOW TABLES IN logflume").where("NOT isTemporary").collect()
     assert sorted(row.tableName for row in shown) == ["copy", "items", "orders"]
     orders = spark.table("logflume.orders")
