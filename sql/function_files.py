@@ -115,7 +115,7 @@ def _declared(file: FunctionFile) -> Mapping[str, Declaration]:
     try:
         exec(compile(file.text, file.path, "exec", dont_inherit=True), module.__dict__)
     except Exception as error:
-        del sys.modules[name]
+        sys.modules.pop(name, None)
         told = str(error) if isinstance(error, InvalidInput) else f"{type(error).__name__}: {getattr(error, 'msg', error)}"
         raise InvalidInput(f"{file.path}:{_line_of(error, file.path)}: {told}") from error
     found = {key: each for key, value in vars(module).items() if isinstance(each := getattr(value, ATTRIBUTE, None), Declaration)}
