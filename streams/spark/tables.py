@@ -97,13 +97,14 @@ def _refuse_others(spark: SparkSession, names: Sequence[str]) -> None:
     """Raise InvalidInput for a name that a table or view has which was not made here."""
     if not spark.catalog.databaseExists(DATABASE):
         return
-    there = {row.tableName.lower() for row in spark.sql(f"SHOW TABLES IN {DATABASE}").where("NOT isTemporary").collect()}
+    state = spark._jsparkSession.sessionState()  # SQL does not tell what a table of a data source in Python was made with
     for name in names:
-        if name.lower() in there:
-            told = spark.sql(f"DESCRIBE TABLE EXTENDED {DATABASE}.`{name}`").collect()
-            provider = next((row.data_type for row in told if row.col_name == "Provider"), "")
+        table = state.sqlParser().parseTableIdentifier(f"{DATABASE}.`{name}`")
+        if state.catalog().tableExists(table):
+            found = state.catalog().getTableMetadata(table).provider()
+            provider = str(found.get()) if found.isDefined() else "none"
             if not provider.lower().startswith(_KIND):
-                raise InvalidInput(f"{DATABASE}.{name} is there and is no topic (provider {provider or 'none'!r}): rename it")
+                raise InvalidInput(f"{DATABASE}.{name} is there and is no topic (provider {provider!r}): rename it")
 
 
 def table_class(options: Mapping[str, str]) -> type[LogflumeTables]:
