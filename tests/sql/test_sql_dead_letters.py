@@ -6,17 +6,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from logflume.log import InvalidInput
 from logflume.log.interfaces import Log
 from logflume.log.records import Record
 from logflume.log.registry import Rights
-from logflume.sql import Rows, SqlEngine, StatementError
+from logflume.sql import Rows, SqlClient, SqlEngine, StatementError
 from logflume.sql.dead_letters import DEAD_LETTER_NAMES, DEAD_LETTERS
 from logflume.sql.session import Session
 from logflume.streams.runtime import replay
 from tests.streams.running import read, until
+
+from .conftest import served
 
 SETUP = "CREATE STREAM s (id INT KEY, n INT, pad STRING) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');"
 KEPT = f"SET '{DEAD_LETTERS}' = 'dead';"
@@ -106,6 +109,22 @@ def test_it_is_told_and_kept_while_a_query_has_it(engine: SqlEngine, log: Log) -
         list(engine.execute("DROP STREAM l DELETE TOPIC;"))
     list(engine.execute("TERMINATE CSAS_O_0; DROP STREAM l DELETE TOPIC;"))
     assert "dead" not in log.admin().list_topics()
+
+
+def test_a_server_takes_it_with_the_statement_and_tells_it(tmp_path: Path) -> None:
+    with served(tmp_path, SETUP) as server, httpx.Client(base_url=server.address, timeout=120) as client:
+
+        def told(text: str, **properties: str) -> Any:
+            return client.post("/ksql", json={"ksql": text, "streamsProperties": properties}).json()[0]
+
+        told(f"{QUERY} CREATE STREAM p AS SELECT * FROM s;", **{DEAD_LETTERS: "dead"})
+        told("CREATE STREAM bare AS SELECT * FROM s;")
+        queries = {each["sinks"][0]: each.get("deadLetterTopic") for each in told("SHOW QUERIES;")["queries"]}
+        assert queries == {"O": "dead", "P": "dead", "BARE": None}
+        assert "Dead letters: topic dead" in told("EXPLAIN CSAS_O_0;")["queryDescription"]["executionPlan"]
+        with SqlClient(server.address) as shell:
+            described = [each for each in shell.execute("DESCRIBE o EXTENDED;") if isinstance(each, Rows)]
+            assert described[-1].rows[0][::2] == ("CSAS_O_0", "dead")
 
 
 @pytest.mark.parametrize("topic", ["_logflume-sql-commands", "__consumer_offsets", "x-AGGREGATE-changelog", "x-repartition"])
