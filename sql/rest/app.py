@@ -105,7 +105,7 @@ class SqlApp:
     def close(self) -> None:
         """End the queries that are still followed, and begin nothing any more."""
         self._refusal = RestError(SHUTTING_DOWN, "The server is shutting down")
-        self._queries.close_all()
+        self._queries.close_all(self._refusal)
 
     def _check_begins(self) -> None:
         """Raises RestError: nothing is begun any more."""
@@ -123,7 +123,7 @@ class SqlApp:
         except BaseException:
             self._refusal = None if self._refusal is own else self._refusal
             raise
-        await run_in_threadpool(self._queries.close_all)
+        await run_in_threadpool(self._queries.close_all, own)
         return _json([])
 
     async def _ksql(self, request: Request) -> Response:

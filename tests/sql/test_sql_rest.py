@@ -21,6 +21,8 @@ from logflume.log.registry import Rights
 from logflume.log.schemas import BIGINT, STRING, Column, FormatSpec, decimal, serde
 from logflume.sql import SqlEngine
 from logflume.sql.rest import SqlServer, app, errors
+from logflume.sql.rest.queries import Queries
+from logflume.sql.session import Session
 
 from .conftest import served
 
@@ -682,3 +684,11 @@ def test_a_server_that_is_closing_says_so(tmp_path: Path) -> None:
         server._app.close()
         answer = client.post("/ksql", json={"ksql": "SHOW STREAMS;"})
         assert (answer.status_code, answer.json()["error_code"]) == (503, 50303)
+
+
+def test_a_query_that_is_being_started_when_all_are_closed_is_closed_too(server: SqlServer) -> None:
+    queries = Queries(server._engine)
+    queries.close_all(errors.RestError(errors.SHUTTING_DOWN, "closing"))
+    with pytest.raises(errors.RestError, match="closing"):
+        queries.start("SELECT * FROM s EMIT CHANGES;", Session())
+    assert not queries._running
