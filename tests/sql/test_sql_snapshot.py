@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import queue
+import tempfile
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from logflume.log import InvalidInput, Log, LogflumeError, TransportError
-from logflume.sql import SqlEngine, StatementError
+from logflume.sql import SqlEngine, StatementError, push
 from logflume.sql.errors import QueryFailed
 from logflume.sql.first_read import FirstRead
 from logflume.sql.results import PushQuery, PushRow, watch_function
@@ -188,6 +190,21 @@ def test_a_log_that_does_not_answer_for_a_moment_ends_no_snapshot(
     else:
         assert take(query, 1) == [(1, 1)]
     query.close()
+
+
+def test_only_a_snapshot_asks_how_far_its_topics_go(engine: SqlEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fails(*args: object) -> None:
+        raise InvalidInput("no ends")
+
+    run(engine, TABLE + "INSERT INTO t VALUES (1, 1);")
+    monkeypatch.setattr(push, "FirstRead", fails)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    query = followed(engine, "SELECT k, SUM(v) AS total FROM t GROUP BY k EMIT CHANGES;")
+    assert take(query, 1) == [(1, 1)]
+    query.close()
+    with pytest.raises(InvalidInput, match="no ends"):
+        run(engine, "SELECT k, SUM(v) AS total FROM t GROUP BY k EMIT SNAPSHOT, CHANGES;")
+    assert not list(tmp_path.glob("logflume-push-*")), "nothing is left of either"
 
 
 def test_the_words_may_be_names(engine: SqlEngine) -> None:
