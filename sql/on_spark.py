@@ -18,6 +18,7 @@ from logflume.streams.runtime import EngineState, EngineStatus
 from logflume.streams.seams import Plan
 
 from .ast import Span
+from .dead_letters import DEAD_LETTERS
 from .errors import StatementError
 from .places import default_state_dir
 from .properties import ENGINE, SPARK
@@ -25,6 +26,8 @@ from .properties import ENGINE, SPARK
 if TYPE_CHECKING:
     from logflume.streams.functions import Library
     from logflume.streams.spark import BatchDone
+
+    from .running import Wanted
 
 LOOK_EVERY_S = 0.2
 _log = logging.getLogger("logflume.sql")
@@ -114,14 +117,14 @@ class SparkQueries:
         self._admin, self._run, self._state_dir = admin, run, state_dir
         self._made: dict[str, SparkQuery] = {}
 
-    def __call__(self, plan: Plan, load_plan: Callable[[], Plan]) -> SparkQuery:
+    def __call__(self, plan: Plan, wanted: Wanted) -> SparkQuery:
         """Return what runs a query. Raises RunsElsewhere while another instance does."""
         before = self._made.get(plan.application)
         if before is not None and before.gave_way is not None and is_driven(self._admin, plan.application):
             from logflume.streams.spark import RunsElsewhere
 
             raise RunsElsewhere(before.gave_way)
-        made = self._made[plan.application] = SparkQuery(self._run, self._state_dir, plan, load_plan)
+        made = self._made[plan.application] = SparkQuery(self._run, self._state_dir, plan, wanted.load)
         return made
 
 
@@ -130,10 +133,16 @@ def is_driven(admin: Admin, application: str) -> bool:
     return application in admin.list_groups() and bool(admin.describe_group(application).members)
 
 
-def check_spark_runs(compiled: Plan, span: Span) -> None:
-    """Raise StatementError for a query that Spark cannot run."""
+def check_spark_runs(compiled: Plan, span: Span, *, letters: str | None) -> None:
+    """Raise StatementError for a query that Spark cannot run; `letters`: its dead letter topic."""
     from logflume.streams.spark import check_fits_spark
 
+    if letters is not None:
+        raise StatementError(
+            f"'{ENGINE}' = '{SPARK}': on Spark records that are left out are counted by reason and not kept; the query keeps "
+            f"them in {letters} ('{DEAD_LETTERS}')",
+            span,
+        )
     try:
         check_fits_spark(compiled)
     except InvalidInput as error:
