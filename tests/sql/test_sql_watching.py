@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from logflume.log import connect
 from logflume.sql import SqlEngine
+from logflume.sql.batch import Runner
+from logflume.sql.render import row_csv
 from logflume.sql.results import PushQuery, Rows
 
 STREAM = "CREATE STREAM s (k STRING KEY, v INT) WITH (KAFKA_TOPIC='s', PARTITIONS={n}, VALUE_FORMAT='JSON');"
@@ -138,3 +142,20 @@ def test_a_row_of_joined_tables_that_went_is_told_by_the_key_they_share(engine: 
         run(engine, "INSERT INTO t VALUES ('ann', 9);")
         row = next(rows)
         assert (row.values, row.is_tombstone) == (("ann", right, None), True)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"is_json": True}, ['{"V": 1, "K": "a"}', '{"tombstone": {"V": null, "K": "a"}}']),
+        ({"row_text": row_csv}, ["V,K", "1,a", "(removed)"]),
+    ],
+)
+def test_a_row_that_went_is_marked_where_it_is_written(engine: SqlEngine, options: Any, told: list[str]) -> None:
+    run(engine, "CREATE TABLE t (k STRING PRIMARY KEY, v INT) WITH (KAFKA_TOPIC='t', PARTITIONS=1, FORMAT='JSON');")
+    run(engine, "INSERT INTO t VALUES ('a', 1);")
+    run(engine, "INSERT INTO t VALUES ('a', 9);")
+    out = StringIO()
+    runner = Runner(engine, Console(file=out, width=200), **options)
+    runner.run_text("SELECT v, k FROM t WHERE v < 5 EMIT CHANGES LIMIT 2;")
+    assert out.getvalue().splitlines() == told
