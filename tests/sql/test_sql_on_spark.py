@@ -303,3 +303,12 @@ def test_what_a_query_left_is_looked_for_again_when_the_log_did_not_answer(
     assert not forget("CSAS_O_0", [])
     clock[0] += 1.0
     assert forget("CSAS_O_0", [])
+
+
+def test_an_engine_that_there_is_not_is_refused_wherever_it_is_named(engine: SqlEngine) -> None:
+    run(engine, "CREATE STREAM o AS SELECT k, n FROM s; PAUSE ALL;")
+    for statement in ("CREATE STREAM p AS SELECT k, n FROM s;", "RESUME ALL;"):
+        for name in ("Spark", "flink"):
+            with pytest.raises(StatementError, match=f"'engine' is 'live' or 'spark', found '{name}'"):
+                engine.execute_one(statement, properties={"engine": name})
+    assert set(engine.catalog.queries) == {"CSAS_O_0"}
