@@ -20,12 +20,13 @@ from .render import (
     TABLE_ROWS_MAX,
     RowLines,
     RowText,
+    change_json,
+    change_text,
     error_text,
     names_text,
     print_message,
     print_rows,
     row_csv,
-    row_json,
     row_tabbed,
 )
 from .results import PushQuery, PushRow, Result, Rows
@@ -124,12 +125,12 @@ class Runner:
     def _lines(self, query: PushQuery) -> Iterator[str]:
         if self.is_json:
             for row in query:
-                yield row_json(query.columns, row.values)
+                yield change_json(query.columns, row)
             return
         if self.row_text:
             yield names_text(query.columns, self.row_text)
             for row in query:
-                yield self.row_text(query.columns, row.values)
+                yield change_text(query.columns, row, self.row_text)
             return
         lines = RowLines(query.columns, self.console.width)
         if query.limit is None and self.console.is_terminal:

@@ -80,19 +80,26 @@ def json_value(value: Any, type: DataType) -> Any:
 
 def row_json(columns: Sequence[Column], values: Sequence[Any]) -> str:
     """Write one row as a JSON object on one line."""
-    if not values:
-        return json.dumps({"tombstone": True})
     return json.dumps({c.name: json_value(v, c.type) for c, v in zip(columns, values, strict=True)}, ensure_ascii=False)
 
 
+def change_json(columns: Sequence[Column], row: PushRow) -> str:
+    """Write one row of a running query as a JSON object; one that is gone, what is told of it, under `tombstone`."""
+    shown = row_json(columns, row.values)
+    return f'{{"tombstone": {shown}}}' if row.is_tombstone else shown
+
+
 RowText: TypeAlias = Callable[[Sequence[Column], Sequence[Any]], str]
-"""Writes one row as a line; no values: a row that is gone."""
+"""Writes one row as a line."""
+
+
+def change_text(columns: Sequence[Column], row: PushRow, row_text: RowText) -> str:
+    """Write one row of a running query as a line; one that is gone as this alone: its columns could be those of any row."""
+    return "(removed)" if row.is_tombstone else row_text(columns, row.values)
 
 
 def row_tabbed(columns: Sequence[Column], values: Sequence[Any]) -> str:
     """Write one row for a pipe: whole cells between tabs, null as nothing, tabs and line ends as escapes."""
-    if not values:
-        return "(removed)"
     cells = ("" if v is None else cell_text(v, c) for v, c in zip(values, columns, strict=True))
     return "\t".join(cell.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n") for cell in cells)
 
@@ -101,7 +108,7 @@ def row_csv(columns: Sequence[Column], values: Sequence[Any]) -> str:
     """Write one row as CSV (RFC 4180): null as nothing, quotes where they are needed."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(
-        ["(removed)"] if not values else ["" if v is None else cell_text(v, c) for v, c in zip(values, columns, strict=True)]
+        "" if v is None else cell_text(v, c) for v, c in zip(values, columns, strict=True)
     )
     return line.getvalue()
 
