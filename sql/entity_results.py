@@ -36,6 +36,12 @@ def results_of(entity: Mapping[str, Any]) -> list[Result]:
             return [_rows(f"{entity['name']}, {entity['type'].lower()} function", ("VARIATION", "WHAT IT DOES"), rows)]
         case "type_list":
             return [_rows("TYPES", ("NAME", "TYPE"), [(name, type_text(t)) for name, t in entity["types"].items()])]
+        case "connector_info":
+            return [Message(f"Created connector {entity['info']['name']}")]
+        case "drop_connector":
+            return [Message(f"Dropped connector {entity['connectorName']}")]
+        case "connector_description":
+            return _connector(entity)
         case "rows":
             return [replace(_rows(entity["title"], entity["columns"], entity["rows"]), note=entity.get("note", ""))]
     return [_listed(entity)]
@@ -63,6 +69,25 @@ def _source(described: Mapping[str, Any]) -> list[Result]:
         queries = [*described.get("readQueries", ()), *described.get("writeQueries", ())]
         found.append(_rows(f"{name}: queries", ("QUERY", "STATE"), [(each["id"], each.get("state")) for each in queries]))
     return found
+
+
+def _connector(entity: Mapping[str, Any]) -> list[Result]:
+    status = entity["status"]
+    kind, name, itself = status["type"].upper(), status["name"], status["connector"]
+    facts = {
+        "NAME": name,
+        "TYPE": kind,
+        "CLASS": entity["connectorClass"],
+        "STATE": itself["state"],
+        "ERROR": itself.get("trace"),
+    }
+    tasks = [(each["id"], each["state"], each.get("trace") or "") for each in status["tasks"]]
+    sources = [(each["name"], each["type"], each["topic"]) for each in entity["sources"]]
+    return [
+        _rows(f"{kind} CONNECTOR {name}", ("WHAT", "VALUE"), [fact for fact in facts.items() if fact[1] is not None]),
+        _rows(f"{name}: tasks", ("TASK", "STATE", "ERROR"), tasks),
+        _rows(f"{name}: streams and tables", ("NAME", "KIND", "TOPIC"), sources),
+    ]
 
 
 def _role(field: Mapping[str, Any], kind: str) -> str:

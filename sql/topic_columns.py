@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from logflume.log import LogflumeError, TopicPartition, is_internal_topic
+from logflume.log import LogflumeError, TopicPartition, is_internal_topic, near_matches
 from logflume.log.interfaces import Log
 
 from .binding.scope import RESERVED_COLUMNS
@@ -25,7 +25,7 @@ _BY_CLASS = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", str: "STRING"}
 def columns_hint(log: Log, error: UnknownSource | NoColumns) -> str:
     """Return the statement that was meant, over the topic that it named; '' without one, or without an answer.
 
-    The topic of an unknown source has its name, however its case.
+    The topic of an unknown source has its name, however its case; one whose name is only near is named.
     """
     source, what = error.name, error.what if isinstance(error, NoColumns) else "STREAM"
     topic = error.topic if isinstance(error, NoColumns) else ""
@@ -33,7 +33,8 @@ def columns_hint(log: Log, error: UnknownSource | NoColumns) -> str:
         topics = [each for each in log.admin().list_topics() if not is_internal_topic(each)]
         known = [each for each in topics if each == topic or (not topic and each.upper() == source.upper())]
         if len(known) != 1:
-            return ""
+            near = [] if known or "Did you mean" in error.reason else near_matches(topic or source, topics)
+            return f" There is a topic {near[0]}: did you mean that?" if near else ""
         keys, values = _first_records(log, known[0])
     except LogflumeError:
         return ""

@@ -15,6 +15,7 @@ import pytest
 from logflume.cli.sql_connectors import SqlConnectors
 from logflume.log import Log, connect
 from logflume.sql import Message, Rows, SqlEngine, StatementError
+from logflume.sql.entity_results import results_of
 from logflume.sql.rest import SqlServer
 
 ROWS = "id,name\n1,ann\n2,bob\n"
@@ -157,6 +158,11 @@ def test_programs_see_what_they_ask_for(log: Log, tmp_path: Path) -> None:
         assert described["connectorClass"] == "file-source"
         assert described["status"]["connector"]["state"] == "RUNNING"
         assert described["topics"] == ["people"]
+        facts, tasks, sources = [each for each in results_of(described) if isinstance(each, Rows)]
+        assert ("STATE", "RUNNING") in facts.rows
+        assert [row[1] for row in tasks.rows] == ["RUNNING"]
+        assert sources.rows == ()
+        assert results_of(made) == [Message("Created connector PEOPLE")]
         (dropped,) = ksql("DROP CONNECTOR IF EXISTS people;")
         assert dropped["@type"] == "drop_connector"
         assert dropped["connectorName"] == "PEOPLE"

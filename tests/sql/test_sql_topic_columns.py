@@ -41,6 +41,17 @@ def test_who_creates_without_columns_is_told_those_of_the_topic(tmp_path: Path, 
         list(engine.execute(made))
 
 
+def test_a_topic_whose_name_is_near_is_named(tmp_path: Path) -> None:
+    with connect(tmp_path / "log") as log, SqlEngine(log, tmp_path / "sql") as engine:
+        log.admin().ensure_topic("flights", partitions=1)
+        with pytest.raises(StatementError, match=r"FLIHTS does not exist\..*There is a topic flights: did you mean that\?"):
+            list(engine.execute("SELECT * FROM flihts;"))
+        list(engine.execute("CREATE STREAM flights (v INT) WITH (KAFKA_TOPIC = 'flights', VALUE_FORMAT = 'JSON');"))
+        with pytest.raises(StatementError, match="Did you mean FLIGHTS") as refused:
+            list(engine.execute("SELECT * FROM flihts;"))
+        assert "topic" not in str(refused.value)
+
+
 def test_names_that_differ_in_case_are_one_column(tmp_path: Path) -> None:
     records = [{"a": 1, "s": {"x": 1}}, {"A": 2.5, "s": {"X": 2, "": 1}}]
     columns, rows = told(tmp_path, *records)
