@@ -92,7 +92,12 @@ def _removed(plan: p.QueryPlan) -> Callable[[Any], tuple[Any, ...]]:
     key = {column.name: place for place, column in enumerate(plan.key)}
     shown = plan.root.columns if isinstance(plan.root, p.Select) else ()
     places = [key.get(e.name) if isinstance(e, ColumnRef) and e.side is Side.KEY else None for _, e in shown]
-    return lambda row: tuple(None if place is None else row[place] for place in places)
+
+    def removed(found: Any) -> tuple[Any, ...]:
+        values = found if isinstance(found, tuple) else (found,)  # a key of one column is bare, unless it has a window
+        return tuple(None if place is None else values[place] for place in places)
+
+    return removed
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ class Notebook:
     """One notebook. Close it: IPython has one shell per process."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         config = Config()
         config.HistoryManager.enabled = False
         cells = ModuleType("cells")  # without one of its own it would be `__main__`

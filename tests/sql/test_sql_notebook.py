@@ -142,6 +142,9 @@ def test_a_server_is_asked_by_its_address(tmp_path: Path, opened: Notebook) -> N
     with served(tmp_path, CREATE) as server:
         ran = opened.run(f"%%sql --server {server.address}\nSET 'auto.offset.reset' = 'earliest'; {FOLLOW} LIMIT 1;")
         assert ran.shown[-1] == "ID\tV\n1\t9007199254740993\n1 row; LIMIT is reached"
+        assert opened.run("%%sql\nSHOW TABLES;").is_done, "the next cell goes where this one went"
+    back = opened.run(f"%%sql --data {opened.folder}/data\nSHOW STREAMS;")
+    assert back.is_done
 
 
 def test_plans_are_text_and_the_help_names_the_options(opened: Notebook) -> None:

@@ -77,7 +77,7 @@ def test_rates_are_of_what_runs(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_shown_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "IPython", None)
+    monkeypatch.setitem(sys.modules, "IPython.display", None)
     with embedded(tmp_path / "data") as log:
         log.admin().ensure_topic("in", partitions=1)
         with counting(log).query("counts", timeout_s=0.1) as counts:
