@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -34,19 +35,27 @@ from .script_files import all_statements, read_script
 from .scripts import StatementText
 from .session import Session
 
+if TYPE_CHECKING:
+    from logflume.streams.functions import Library
+
 _FIRST_ROWS = 50
 _FIRST_WAIT_S = 0.3
 
 
 @contextmanager
 def open_executor(
-    where: str, *, state_dir: Path | None = None, ca: Path | None = None, connectors: ConnectorsOf | None = None
+    where: str,
+    *,
+    state_dir: Path | None = None,
+    ca: Path | None = None,
+    connectors: ConnectorsOf | None = None,
+    functions: Library | None = None,
 ) -> Iterator[Executor]:
     """Open an engine on a log, or where a URL is given a session with that SQL server; close it at the end."""
     if not where.startswith(("http://", "https://")):
         from .opening import open_engine  # what only uses a server has no engine, and perhaps not what that needs
 
-        with open_engine(where, state_dir=state_dir, connectors=connectors) as engine:
+        with open_engine(where, state_dir=state_dir, connectors=connectors, functions=functions) as engine:
             yield engine
         return
     from .client import SqlClient
@@ -183,6 +192,7 @@ def run_batch(
     ca: Path | None = None,
     console: Console | None = None,
     connectors: ConnectorsOf | None = None,
+    functions: Library | None = None,
     errors: Console | None = None,
 ) -> int:
     """Run a text or a file; return the exit code: 0, or 1 when a statement failed (its error goes to stderr).
@@ -192,7 +202,7 @@ def run_batch(
     """
     out = console or Console(file=sys.stdout)
     err = errors or Console(file=sys.stderr)
-    with open_executor(where, state_dir=state_dir, ca=ca, connectors=connectors) as executor:
+    with open_executor(where, state_dir=state_dir, ca=ca, connectors=connectors, functions=functions) as executor:
         is_piped = console is None and not sys.stdout.isatty()
         runner = Runner(executor, out, is_json=is_json, row_text=row_csv if is_csv else row_tabbed if is_piped else None)
         try:

@@ -23,6 +23,7 @@ from .places import default_state_dir
 from .properties import ENGINE, SPARK
 
 if TYPE_CHECKING:
+    from logflume.streams.functions import Library
     from logflume.streams.spark import BatchDone
 
 LOOK_EVERY_S = 0.2
@@ -123,6 +124,7 @@ def drive_queries(
     stopping: threading.Event,
     *,
     state_dir: Path | None = None,
+    functions: Library | None = None,
     until_end: bool = False,
     on_status: Callable[[Mapping[str, EngineStatus]], None] = lambda _: None,
 ) -> None:
@@ -130,6 +132,7 @@ def drive_queries(
 
     Args:
         state_dir: where their state is between micro-batches; all executors see it.
+        functions: what statements may call; the built-in ones without.
         until_end: return when `run` has returned for each.
         on_status: told again and again what they do.
 
@@ -139,7 +142,7 @@ def drive_queries(
     from .engine import SqlEngine
 
     folder = state_dir or default_state_dir(where) / "on-spark"
-    with connect_as_owner(where) as log, SqlEngine(log, folder, on_spark=run) as engine:
+    with connect_as_owner(where) as log, SqlEngine(log, folder, on_spark=run, library=functions) as engine:
         while not stopping.wait(LOOK_EVERY_S):
             status = engine.holders.local_status()
             on_status(status)

@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,6 +26,12 @@ Data = Annotated[
 ]
 Bootstrap = Annotated[
     str | None, typer.Option("--bootstrap", metavar="HOST:PORT", help="A logflume broker or an Apache Kafka cluster.")
+]
+Functions = Annotated[
+    Path | None,
+    typer.Option(
+        "--functions", metavar="FILE", exists=True, help="Functions in Python that statements may call; a folder: all its files."
+    ),
 ]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Let everybody who reaches a listener use it, on any address.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object per line, for pipes.")]
