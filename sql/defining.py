@@ -124,7 +124,8 @@ def control(s: ast.QueryControl, context: Context, following: Following) -> Resu
     moved = {ENGINE: context.properties[ENGINE]} if s.verb == "RESUME" and ENGINE in context.properties else {}
     if moved.get(ENGINE) == SPARK:
         for query_id in wanted:
-            check_spark_runs(following.compiled(query_id, following.applied.queries[query_id]), s.span)
+            compiled = following.compiled(query_id, following.applied.queries[query_id])
+            check_spark_runs(compiled, s.span, letters=queries[query_id].dead_letter_topic)
     for query_id in wanted:
         following.record(Command(f"{s.verb} `{query_id}`", properties=moved))
     done = {"TERMINATE": "terminated", "PAUSE": "paused", "RESUME": "resumed"}[s.verb]

@@ -141,7 +141,8 @@ class Following:
 
     def _wanted(self, query_id: str, known: KnownQuery, compiled: Plan | None) -> Wanted:
         load = partial(compile_query, known.planned, application_id(self.service, query_id))
-        return Wanted(partial(self.compiled, query_id, known, compiled), load)
+        letters = self.catalog.queries[query_id].dead_letter_topic
+        return Wanted(partial(self.compiled, query_id, known, compiled), load, letters)
 
     def compiled(self, query_id: str, known: KnownQuery, compiled: Plan | None = None) -> Plan:
         """Return a query as it is to run. Raises PlanChanged when it is planned otherwise than it was made."""

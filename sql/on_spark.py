@@ -18,6 +18,7 @@ from logflume.streams.runtime import EngineState, EngineStatus
 from logflume.streams.seams import Plan
 
 from .ast import Span
+from .dead_letters import DEAD_LETTERS
 from .errors import StatementError
 from .places import default_state_dir
 from .properties import ENGINE, SPARK
@@ -25,6 +26,8 @@ from .properties import ENGINE, SPARK
 if TYPE_CHECKING:
     from logflume.streams.functions import Library
     from logflume.streams.spark import BatchDone
+
+    from .running import MakeEngine
 
 LOOK_EVERY_S = 0.2
 _log = logging.getLogger("logflume.sql")
@@ -96,10 +99,21 @@ class SparkQuery:
         self._behind = done.behind
 
 
-def check_spark_runs(compiled: Plan, span: Span) -> None:
-    """Raise StatementError for a query that Spark cannot run."""
+def spark_queries(run: RunQuery, state_dir: Path) -> MakeEngine:
+    """Return what makes engines on Spark."""
+    return lambda plan, wanted: SparkQuery(run, state_dir, plan, wanted.load)
+
+
+def check_spark_runs(compiled: Plan, span: Span, *, letters: str | None) -> None:
+    """Raise StatementError for a query that Spark cannot run; `letters`: its dead letter topic."""
     from logflume.streams.spark import check_fits_spark
 
+    if letters is not None:
+        raise StatementError(
+            f"'{ENGINE}' = '{SPARK}': on Spark records that are left out are counted by reason and not kept; the query keeps "
+            f"them in {letters} ('{DEAD_LETTERS}')",
+            span,
+        )
     try:
         check_fits_spark(compiled)
     except InvalidInput as error:

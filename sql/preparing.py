@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from logflume.streams.runtime import create_results, prepare_topics
+from logflume.streams.runtime import create_results, ensure_dead_letter_topic, prepare_topics
 from logflume.streams.seams import Plan
 
 from . import ast
@@ -72,7 +72,7 @@ def checked(
     application = application_id(following.service, query_id)
     compiled = compile_query(planned, application)
     if context.properties.get(ENGINE) == SPARK:
-        check_spark_runs(compiled, s.span)
+        check_spark_runs(compiled, s.span, letters=planned.query.dead_letter_topic)
     what = f"{'Table' if isinstance(s, ast.CreateAs) and s.is_table else 'Stream'} {planned.query.sink}"
     verb = ("created" if replaced is None else "replaced") if isinstance(s, ast.CreateAs) else "is being filled"
     command = Command(statement_text(s), query_id, dict(context.properties), recorded_plan(planned, compiled))
@@ -81,7 +81,10 @@ def checked(
 
 def start(prepared: PreparedQuery, compiled: Plan, following: Following) -> Message:
     """Record a prepared query: from now on it runs, here or where the service's queries run."""
+    letters = prepared.planned.query.dead_letter_topic
     with following.lock:
+        if letters is not None:
+            ensure_dead_letter_topic(following.log.admin(), letters)
         if following.runs_queries:
             prepare_topics(compiled, following.log.admin())  # all by one request; who runs it would make its own ones after
         else:

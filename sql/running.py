@@ -89,20 +89,29 @@ class QueryEngine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A query that is to run. `compile` refuses one that is planned otherwise than when it was made; `load` pickles."""
+    """A query that is to run. `compile` refuses one that is planned otherwise than when it was made; `load` pickles.
+
+    `letters`: its dead letter topic, if it has one of its own.
+    """
 
     compile: Callable[[], Plan]
     load: Callable[[], Plan]
+    letters: str | None = None
 
 
-MakeEngine = Callable[[Plan, Callable[[], Plan]], QueryEngine]
-"""Makes what runs a query: the compiled plan, and what compiles it elsewhere."""
+MakeEngine = Callable[[Plan, Wanted], QueryEngine]
+"""Makes what runs a query, which is compiled already."""
 
 
 def live_engines(log: Log, options: EngineOptions) -> MakeEngine:
     """Return what makes engines of streams, which ask about their topics together."""
     look = TopicLook(log.admin(), monotonic_s=time.monotonic)  # as engines go by
-    return lambda plan, load: Engine(plan, log, options, look=look)
+
+    def made(plan: Plan, wanted: Wanted) -> Engine:
+        letters = wanted.letters or options.dead_letter_topic
+        return Engine(plan, log, replace(options, dead_letter_topic=letters), look=look)
+
+    return made
 
 
 class RunningQueries:
@@ -145,7 +154,7 @@ class RunningQueries:
 
     def _start(self, query_id: str, wanted: Wanted) -> None:
         """Start a query. Raises what the engine refuses: missing topics, state that another process holds."""
-        engine = self._make(wanted.compile(), wanted.load)
+        engine = self._make(wanted.compile(), wanted)
         engine.start()
         self._engines[query_id] = engine
 
