@@ -22,7 +22,7 @@ from logflume.log.schemas import STRING, Column, DataType, Kind
 from logflume.streams.texts import to_text
 
 from .errors import StatementError
-from .results import Message, PushRow, Rows
+from .results import Message, PushQuery, PushRow, Rows
 
 _NUMERIC = (Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL)
 _COLUMN_MIN_CHARS = 4
@@ -142,7 +142,7 @@ def _print_table(console: Console, result: Rows) -> None:
     """Print a box of the rows, up to a cap that is told; columns with nothing in them (SHOW's) are left out."""
     table = Table(title=Text(result.title), box=ROUNDED, title_justify="left", header_style="bold")
     shown = result.rows[:TABLE_ROWS_MAX]
-    columns = [i for i in range(len(result.columns)) if not shown or any(row[i] != "" for row in shown)]
+    columns = filled_columns(result.columns, shown)
     for column in (result.columns[i] for i in columns):
         justify = "right" if column.type.kind in _NUMERIC else "left"
         is_statement = result.title == "QUERIES" and column.name == "STATEMENT"
@@ -151,14 +151,34 @@ def _print_table(console: Console, result: Rows) -> None:
     for row in shown:
         table.add_row(*(_cell(row[i], result.columns[i]) for i in columns))
     console.print(table)
+    advice = "narrow it with WHERE or LIMIT, or take all with --json or through a pipe"
+    console.print(Text(count_text(result, len(shown), advice), style="dim"))
+
+
+def filled_columns(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> list[int]:
+    """Return the places of the columns that have something in them in some row; all where there are no rows."""
+    return [i for i in range(len(columns)) if not rows or any(row[i] != "" for row in rows)]
+
+
+def count_text(result: Rows, shown: int, advice: str) -> str:
+    """Return what stands below a table: how many rows, whence, and where the first are shown how to see the others.
+
+    >>> count_text(Rows("T", (), ((), (), ())), 2, "narrow it")
+    '3 rows; shown are the first 2: narrow it'
+    """
     count = len(result.rows)
     note = f"; {result.note}" if result.note else ""
-    advice = "narrow it with WHERE or LIMIT, or take all with --json or through a pipe"
     if result.has_more:
-        note += f"; there are more than {len(shown):,}: {advice}"
-    elif count > len(shown):
-        note += f"; shown are the first {len(shown):,}: {advice}"
-    console.print(Text(f"{count:,} row{'' if count == 1 else 's'}{note}", style="dim"))
+        note += f"; there are more than {shown:,}: {advice}"
+    elif count > shown:
+        note += f"; shown are the first {shown:,}: {advice}"
+    return f"{count:,} row{'' if count == 1 else 's'}{note}"
+
+
+def left_out_text(query: PushQuery) -> str:
+    """Return how many records a query has left out and why; nothing if it has none."""
+    counts = ", ".join(f"{reason} {count}" for reason, count in query.dropped().items() if count)
+    return f"records left out: {counts}" if counts else ""
 
 
 def _cell(value: Any, column: Column) -> Text:
