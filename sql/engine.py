@@ -7,7 +7,6 @@ the others' commands before it executes a statement, and running queries share p
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -70,7 +69,6 @@ from .topic_columns import columns_hint
 from .tree import source_names
 from .workers import Workers
 
-_log = logging.getLogger("logflume.sql")
 DEFAULT_SERVICE = "logflume-sql"
 
 
@@ -416,14 +414,6 @@ class SqlEngine:
     def application_of(self, query_id: str) -> str:
         """Return the application as which a query runs."""
         return application_id(self.service, query_id)
-
-    # -------------------------------------------------------------------------------------------- rows from outside
-
-    # -------------------------------------------------------------------------------------------- definitions
-
-    # -------------------------------------------------------------------------------------------- commands
-
-    # -------------------------------------------------------------------------------------------- end
 
     def close(self) -> None:
         """Stop what runs; all of it goes on at the next start. Idempotent."""

@@ -136,7 +136,7 @@ class Following:
             if self.running.forget(query_id, self._left[query_id]):
                 del self._left[query_id]
         for query_id, topics in list(self._left.items()):
-            if self.running.forget_if_left(query_id, topics):
+            if query_id in queries or self.running.forget_if_left(query_id, topics):  # of another query by now, or gone
                 del self._left[query_id]
         wanted = {q: known for q, known in self.applied.queries.items() if not queries[q].is_paused and self._is_own(q)}
         self.running.keep({q: self._wanted(q, known, compiled.get(q)) for q, known in wanted.items()})

@@ -17,7 +17,7 @@ from .following import Following
 from .format import statement_text
 from .on_spark import check_spark_runs
 from .planner import PlannedQuery, register_schemas
-from .properties import ENGINE, SPARK
+from .properties import ENGINE, SPARK, check_property
 from .recorded import recorded_plan
 from .results import Message, Result
 from .running import application_id, compile_query
@@ -59,6 +59,7 @@ def checked(
     s: ast.CreateAs | ast.InsertQuery, context: Context, following: Following, *, is_beside: bool = False
 ) -> tuple[PreparedQuery, Plan]:
     """Check a query in full. `is_beside`: it replaces another under an id of its own, so that both can exist."""
+    check_property(ENGINE, context.properties.get(ENGINE), s.span)
     replaced = replaced_query(s, following.catalog)
     if replaced is None:
         query_id = new_query_id(s, following.catalog)

@@ -12,17 +12,16 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from logflume.log import LogflumeError, TopicPartition
 from logflume.log.interfaces import Log, OffsetAndMetadata
-from logflume.streams.expr import ColumnRef, Side
 from logflume.streams.runtime import Engine, EngineOptions, Guarantee, Pipe, forget_application, internal_topics, is_pipe
 from logflume.streams.seams import Plan
 
 from . import plan as p
 from .first_read import FirstRead
 from .reach import is_reachable
+from .removed import removed_row
 from .results import BUFFERED_ROWS_MAX, PushQuery, PushRow, watch_function
 from .resuming import Places, Tokens, places_of, with_places
 from .running import GONE_TIMEOUT_S, STOP_TIMEOUT_S, compile_topology
@@ -54,7 +53,7 @@ def start_push(
     plan = plan if tokens is None else with_places(plan)
     over = threading.Event()
     rows: queue.Queue[PushRow] = queue.Queue(BUFFERED_ROWS_MAX)
-    watch = watch_function(rows, over.is_set, removed=_removed(plan) if plan.kind is p.ResultKind.TABLE else None)
+    watch = watch_function(rows, over.is_set, removed=removed_row(plan) if plan.kind is p.ResultKind.TABLE else None)
     snapshot = None if snapshots is None else Snapshot(rows, watch, snapshots)
     if snapshot is not None:
         watch, offset_reset = snapshot.watch, "earliest"
@@ -95,14 +94,6 @@ def _given(snapshot: Snapshot, is_read: Callable[[], bool]) -> BaseException | N
         return snapshot.failed(is_read)
     except LogflumeError as error:
         return None if error.is_retriable else error
-
-
-def _removed(plan: p.QueryPlan) -> Callable[[Any], tuple[Any, ...]]:
-    """Return what makes of a key the row that went: its key columns, null for all that only the row knew."""
-    key = {column.name: place for place, column in enumerate(plan.key)}
-    shown = plan.root.columns if isinstance(plan.root, p.Select) else ()
-    places = [key.get(e.name) if isinstance(e, ColumnRef) and e.side is Side.KEY else None for _, e in shown]
-    return lambda row: tuple(None if place is None else row[place] for place in places)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from .planner import PlannedQuery
 from .reach import is_reachable
 
 FIRST_PAUSE_S, PAUSE_MAX_S = 1.0, 60.0
+LOOK_PAUSE_S = 1.0
 STOP_TIMEOUT_S, GONE_TIMEOUT_S = 60.0, 0.2
 _log = logging.getLogger("logflume.sql")
 
@@ -134,6 +135,7 @@ class RunningQueries:
         self._failures: dict[str, _Failure] = {}
         self._ending: dict[str, QueryEngine] = {}
         """Told to stop, and not waited for any longer: a micro-batch may take its time."""
+        self._looks_at_s: dict[str, float] = {}
 
     def keep(self, wanted: Mapping[str, Wanted]) -> None:
         """Start those that should run and do not, each compiled when it is started."""
@@ -207,13 +209,25 @@ class RunningQueries:
         return True
 
     def forget_if_left(self, query_id: str, topics: Iterable[str]) -> bool:
-        """Remove what a query left that another engine ran, unless that still runs it; return whether it is done."""
+        """Remove what a query left that another engine ran, unless that still runs it; return whether it is done.
+
+        Looks once a second; where that fails, it looks again.
+        """
         if self._is_ending(query_id):
             return False
         application, admin = application_id(self._service, query_id), self._log.admin()
-        if application in admin.list_groups() and admin.describe_group(application).members:
+        if self._monotonic_s() < self._looks_at_s.get(query_id, 0.0):
             return False
-        return self.forget(query_id, topics)
+        self._looks_at_s[query_id] = self._monotonic_s() + LOOK_PAUSE_S
+        try:
+            if application in admin.list_groups() and admin.describe_group(application).members:
+                return False
+            self.forget(query_id, topics)
+        except LogflumeError as error:
+            _log.warning("what the query %s left is not removed yet: %s", query_id, error)
+            return False
+        del self._looks_at_s[query_id]
+        return True
 
     def close(self) -> None:
         """Stop all; they go on at the next start. A log that is gone is not waited for: nothing can be committed to it."""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from logflume.sql.connectors import ConnectorsOf
     from logflume.streams.functions import Library
 
+SERVER_VARIABLE = "LOGFLUME_SQL_SERVER"
+
 app = make_app(
     "SQL over topics. Without -e or -f a shell: statements end with ; and Ctrl-C stops the running query only.\n\n"
     'Example: logflume sql -e "SELECT * FROM flights EMIT CHANGES LIMIT 3;" --bootstrap 127.0.0.1:9092',
@@ -44,7 +46,7 @@ def sql(
         str | None,
         typer.Option(
             metavar="URL",
-            envvar="LOGFLUME_SQL_SERVER",
+            envvar=SERVER_VARIABLE,
             help="A SQL server, http(s)://[USER:PASSWORD@]HOST:PORT; users also by $LOGFLUME_SQL_AUTH.",
         ),
     ] = None,
@@ -62,22 +64,12 @@ def sql(
         return
     if execute is not None and file is not None:
         raise InvalidInput("give either -e SQL or -f FILE, not both")
-    if server is not None and (data is not None or bootstrap is not None):
-        raise InvalidInput("give either --server, or --data or --bootstrap: statements go to a server or to a log")
     if server is not None and functions_path is not None:
         raise InvalidInput("functions run where the queries do: start the server with --functions, not what asks it")
     if as_csv and (as_json or (execute is None and file is None)):
         raise InvalidInput("--csv is for -e and -f, and excludes --json")
-    if server is not None and not server.startswith(("http://", "https://")):
-        raise InvalidInput(f"--server is a URL such as http://127.0.0.1:8088, found {server!r}")
-    connectors: ConnectorsOf | None = None
-    own: Library | None = None
-    if server is None:  # else connectors are the server's, and so is all that they need
-        from logflume.cli.sql_connectors import SqlConnectors
-
-        connectors = SqlConnectors
-        own = _own_functions(functions_path)
-    address = server or where(data, bootstrap, may_create=True)
+    address, connectors = place_of(server, data, bootstrap)
+    own = None if server is not None else _own_functions(functions_path)
     if execute is None and file is None:
         from logflume.sql.shell import run_shell
 
@@ -93,6 +85,20 @@ def _own_functions(path: Path | None) -> Library | None:
     from logflume.sql.function_files import functions_at
 
     return functions_at(path)
+
+
+def place_of(server: str | None, data: str | None, bootstrap: str | None) -> tuple[str, ConnectorsOf | None]:
+    """Return where statements go, and who runs the connectors that they make. Raises InvalidInput."""
+    if server is not None and (data is not None or bootstrap is not None):
+        raise InvalidInput("give either --server, or --data or --bootstrap: statements go to a server or to a log")
+    if server is not None and not server.startswith(("http://", "https://")):
+        raise InvalidInput(f"--server is a URL such as http://127.0.0.1:8088, found {server!r}")
+    connectors: ConnectorsOf | None = None
+    if server is None:  # else connectors are the server's, and so is all that they need
+        from logflume.cli.sql_connectors import SqlConnectors
+
+        connectors = SqlConnectors
+    return server or where(data, bootstrap, may_create=True), connectors
 
 
 @app.command()
