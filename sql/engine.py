@@ -44,7 +44,7 @@ from .format import statement_text
 from .holders import Holders
 from .inserts import PendingWrites, RecordWriter
 from .listing import describe, explain, picture, show
-from .on_spark import RunQuery, spark_queries
+from .on_spark import RunQuery, SparkQueries
 from .outside_rows import OutsideRows
 from .parser import parse_statement
 from .plan import QueryPlan
@@ -119,7 +119,7 @@ class SqlEngine:
         self.functions = library or builtin_library()
         self._session = Session()
         options = replace(options or EngineOptions(), state_dir=data_dir / "state")
-        make = live_engines(log, options) if on_spark is None else spark_queries(on_spark, options.state_dir)
+        make = live_engines(log, options) if on_spark is None else SparkQueries(log.admin(), on_spark, options.state_dir)
         running = RunningQueries(log, options, service, make)
         kind = LIVE if on_spark is None else SPARK
         self.following = Following(

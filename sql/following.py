@@ -120,15 +120,21 @@ class Following:
     def _fit_queries(self, before: Applied, compiled: Mapping[str | None, Plan | None]) -> None:
         """Stop queries that ended, changed or were paused since `before`; start those that should run and do not."""
         queries = self.catalog.queries
+        gone: list[str] = []
+        changed: list[str] = []
         for query_id, known in before.queries.items():
             if query_id not in queries:
                 self.tables.forget(query_id)
                 self._left[query_id] = self._topics_of(query_id, known)
                 if before.catalog.queries[query_id].engine == self._kind:
-                    self.running.forget(query_id, self._left.pop(query_id))
+                    gone.append(query_id)
             elif known is not self.applied.queries[query_id] or queries[query_id].is_paused or not self._is_own(query_id):
                 self.tables.forget(query_id)
-                self.running.stop(query_id)
+                changed.append(query_id)
+        self.running.stop([*gone, *changed])
+        for query_id in gone:
+            if self.running.forget(query_id, self._left[query_id]):
+                del self._left[query_id]
         for query_id, topics in list(self._left.items()):
             if query_id in queries or self.running.forget_if_left(query_id, topics):  # of another query by now, or gone
                 del self._left[query_id]

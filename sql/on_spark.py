@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from logflume.streams.functions import Library
     from logflume.streams.spark import BatchDone
 
-    from .running import MakeEngine
+    from .running import Wanted
 
 LOOK_EVERY_S = 0.2
 _log = logging.getLogger("logflume.sql")
@@ -46,7 +46,10 @@ class RunQuery(Protocol):
 
 
 class SparkQuery:
-    """One query on Spark, as `running.QueryEngine`: `run` in a thread of its own. Status is as of the last micro-batch."""
+    """One query on Spark, as `running.QueryEngine`: `run` in a thread of its own. Status is as of the last micro-batch.
+
+    `gave_way`: why it has ended, if another instance took its place in the group.
+    """
 
     def __init__(self, run: RunQuery, state_dir: Path, plan: Plan, load_plan: Callable[[], Plan]) -> None:
         self.plan, self._run, self._load_plan = plan, run, load_plan
@@ -56,6 +59,7 @@ class SparkQuery:
         self._behind: int | None = None
         self._dropped: Counter[str] = Counter()
         self._error: str | None = None
+        self.gave_way: str | None = None
         self._thread = threading.Thread(target=self._work, name=f"on-spark-{plan.application}", daemon=True)
 
     def start(self) -> None:
@@ -72,7 +76,7 @@ class SparkQuery:
         return not self._thread.is_alive()
 
     def status(self) -> EngineStatus:
-        state = EngineState.FAILED if self._error else EngineState.STOPPED if self.has_ended else EngineState.RUNNING
+        state = EngineState.FAILED if self._error is not None else EngineState.STOPPED if self.has_ended else EngineState.RUNNING
         return EngineStatus(
             self.plan.application,
             state,
@@ -88,7 +92,11 @@ class SparkQuery:
         try:
             self._run(self._load_plan, self._state_root, self._stopping, self._took)
         except Exception as error:  # whatever ends a query is told, and it is tried again  # noqa: BLE001
-            self._error = str(error)
+            from logflume.streams.spark import RunsElsewhere
+
+            self._error = str(error) or type(error).__name__
+            if isinstance(error, RunsElsewhere):
+                self.gave_way = self._error
             if not isinstance(error, LogflumeError):
                 _log.exception("query %s on Spark", self.plan.application)
 
@@ -99,9 +107,30 @@ class SparkQuery:
         self._behind = done.behind
 
 
-def spark_queries(run: RunQuery, state_dir: Path) -> MakeEngine:
-    """Return what makes engines on Spark."""
-    return lambda plan, wanted: SparkQuery(run, state_dir, plan, wanted.load)
+class SparkQueries:
+    """Makes the queries of a driver, as `running.MakeEngine`. One that gave way waits until its group has no member any more.
+
+    A driver that starts takes the place of one that has died; of two that live, the one before would take it back, for ever.
+    """
+
+    def __init__(self, admin: Admin, run: RunQuery, state_dir: Path) -> None:
+        self._admin, self._run, self._state_dir = admin, run, state_dir
+        self._made: dict[str, SparkQuery] = {}
+
+    def __call__(self, plan: Plan, wanted: Wanted) -> SparkQuery:
+        """Return what runs a query. Raises RunsElsewhere while another instance does."""
+        before = self._made.get(plan.application)
+        if before is not None and before.gave_way is not None and is_driven(self._admin, plan.application):
+            from logflume.streams.spark import RunsElsewhere
+
+            raise RunsElsewhere(before.gave_way)
+        made = self._made[plan.application] = SparkQuery(self._run, self._state_dir, plan, wanted.load)
+        return made
+
+
+def is_driven(admin: Admin, application: str) -> bool:
+    """Return whether an instance is in the group of an application."""
+    return application in admin.list_groups() and bool(admin.describe_group(application).members)
 
 
 def check_spark_runs(compiled: Plan, span: Span, *, letters: str | None) -> None:
@@ -122,13 +151,12 @@ def check_spark_runs(compiled: Plan, span: Span, *, letters: str | None) -> None
 
 def driver_status(admin: Admin, application: str) -> EngineStatus:
     """Return what a process that is not the driver knows of a query on Spark: whether a driver is there, and how far it is."""
-    is_driven = application in admin.list_groups() and bool(admin.describe_group(application).members)
     committed = admin.group_offsets(application)
     ends = admin.end_offsets(committed, read_committed=True)
     lag = sum(max(end - committed[tp].offset, 0) for tp, end in ends.items()) if committed else None
-    if is_driven:
+    if is_driven(admin, application):
         return EngineStatus(application, EngineState.RUNNING, "spark", lag_records=lag)
-    missing = "no driver runs it: logflume sql on-spark"
+    missing = "no driver runs it now (logflume sql on-spark); a driver that is up says why"
     return EngineStatus(application, EngineState.STARTING, "spark", lag_records=lag, error=missing)
 
 
@@ -161,7 +189,7 @@ def drive_queries(
             status = engine.holders.local_status()
             on_status(status)
             if until_end:
-                failed = [f"{query_id}: {each.error}" for query_id, each in status.items() if each.error]
+                failed = [f"{query_id}: {each.error}" for query_id, each in status.items() if each.error is not None]
                 if failed:
                     raise LogflumeError("; ".join(failed))
                 if all(each.state is EngineState.STOPPED for each in status.values()):

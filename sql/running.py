@@ -9,7 +9,7 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -134,10 +134,14 @@ class RunningQueries:
         self._engines: dict[str, QueryEngine] = {}
         self._failures: dict[str, _Failure] = {}
         self._looks_at_s: dict[str, float] = {}
+        self._ending: dict[str, QueryEngine] = {}
+        """Told to stop, and not waited for any longer: a micro-batch may take its time."""
 
     def keep(self, wanted: Mapping[str, Wanted]) -> None:
         """Start those that should run and do not, each compiled when it is started."""
         for query_id, each in wanted.items():
+            if self._is_ending(query_id):
+                continue
             engine = self._engines.get(query_id)
             if engine is not None and engine.has_ended:
                 error = engine.status().error
@@ -180,18 +184,29 @@ class RunningQueries:
                 found[query_id] = EngineStatus(application, EngineState.FAILED, "", error=failure.error)
         return found
 
-    def stop(self, query_id: str, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Stop a query; it goes on where it was at the next start."""
-        engine = self._engines.pop(query_id, None)
-        self._failures.pop(query_id, None)
-        if engine is not None:
-            with contextlib.suppress(LogflumeError):
-                engine.stop(timeout_s=timeout_s)
+    def stop(self, query_ids: Collection[str], *, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Stop queries: all are told, then waited for so long in all; they go on where they were at the next start."""
+        engines = {query_id: self._engines.pop(query_id) for query_id in query_ids if query_id in self._engines}
+        for query_id in query_ids:
+            self._failures.pop(query_id, None)
+        deadline_s = self._monotonic_s() + timeout_s
+        for is_told in (False, True):
+            for engine in engines.values():
+                with contextlib.suppress(LogflumeError):
+                    engine.stop(timeout_s=max(deadline_s - self._monotonic_s(), 0.0) if is_told else 0.0)
+        self._ending |= {query_id: engine for query_id, engine in engines.items() if not engine.has_ended}
 
-    def forget(self, query_id: str, topics: Iterable[str]) -> None:
-        """Stop a query and remove its state, its group and these internal topics of it."""
-        self.stop(query_id)
+    def _is_ending(self, query_id: str) -> bool:
+        if query_id in self._ending and self._ending[query_id].has_ended:
+            del self._ending[query_id]
+        return query_id in self._ending
+
+    def forget(self, query_id: str, topics: Iterable[str]) -> bool:
+        """Remove the state of a query that was stopped, its group and these internal topics; False while it still runs."""
+        if self._is_ending(query_id):
+            return False
         forget_application(self._log, self._options.state_dir, application_id(self._service, query_id), topics)
+        return True
 
     def forget_if_left(self, query_id: str, topics: Iterable[str]) -> bool:
         """Remove what a query left that another engine ran, unless that still runs it; return whether it is done.
@@ -199,7 +214,7 @@ class RunningQueries:
         Looks once a second; where that fails, it looks again.
         """
         application, admin = application_id(self._service, query_id), self._log.admin()
-        if self._monotonic_s() < self._looks_at_s.get(query_id, 0.0):
+        if self._is_ending(query_id) or self._monotonic_s() < self._looks_at_s.get(query_id, 0.0):
             return False
         self._looks_at_s[query_id] = self._monotonic_s() + LOOK_PAUSE_S
         try:
@@ -215,5 +230,4 @@ class RunningQueries:
     def close(self) -> None:
         """Stop all; they go on at the next start. A log that is gone is not waited for: nothing can be committed to it."""
         timeout_s = STOP_TIMEOUT_S if is_reachable(self._log) else GONE_TIMEOUT_S
-        for query_id in list(self._engines):
-            self.stop(query_id, timeout_s=timeout_s)
+        self.stop(list(self._engines), timeout_s=timeout_s)

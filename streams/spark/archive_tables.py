@@ -64,6 +64,8 @@ def open_table(root: str, topic: str, *, schema: Any = None) -> TopicTable | Non
         InvalidInput: no such catalog, or a package is missing.
         TableUnreadable: it is there and cannot be opened.
     """
+    if root == DELTA:
+        raise InvalidInput(f"an archive in Delta Lake is {DELTA}PATH, found {root!r}")
     kind = DELTA if root.startswith(DELTA) else ICEBERG
     with _told(f"{root} ({topic})"):
         if kind == DELTA:

@@ -209,6 +209,8 @@ def _dataset(file: ArchiveFile) -> tuple[Any, int]:
     whole = ds.dataset([_place(each)[1] for each in file.parts], arrow_schema(), filesystem=system, format="parquet")
     groups = [group for part in whole.get_fragments() for group in part.row_groups]
     size_bytes, records = sum(each.total_byte_size for each in groups), sum(each.num_rows for each in groups)
+    if not records:
+        return None, BATCH_RECORDS
     return whole, max(1, min(BATCH_RECORDS, BATCH_BYTES * records // max(size_bytes, 1)))
 
 

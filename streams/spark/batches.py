@@ -15,7 +15,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,7 +27,6 @@ from logflume.log import (
     OffsetAndMetadata,
     Producer,
     TopicPartition,
-    TransportError,
 )
 from logflume.streams.runtime import EngineOptions, OnGap, StreamsError, prepare_topics
 from logflume.streams.runtime.opening import check_contents, check_stores
@@ -43,7 +42,7 @@ from .ranges import OffsetRange, check_partitions
 from .rows import RowKind
 from .state_folder import StateFolder, mark_of
 from .steps import Progress, StepPlan, StepResult, check_fits_spark
-from .writing import OneTransaction, Target, Written, longest_transaction_ms
+from .writing import OneTransaction, Target, Written, longest_transaction_ms, transaction_of
 
 Compute = Callable[[StepPlan, Plan, Callable[[Progress], None]], StepResult]
 """Computes a step, each task as a whole."""
@@ -228,36 +227,20 @@ class Batches:
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         for tp, end in admin.end_offsets(fresh, read_committed=True).items():
             offsets |= to_offsets(Checkpoint({tp: end}), {}, ids=ids)
-        with self._transaction():
+        with transaction_of(self.producer):
             self.producer.send_offsets(offsets, metadata)
         return {**committed, **offsets}
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """Commit what is done in the context; nothing of it, if it raises."""
-        try:
-            self.producer.begin_transaction()
-            yield
-            self.producer.commit_transaction()
-        except BaseException:
-            with suppress(LogflumeError):  # fenced or unreachable: the broker aborts it itself
-                self.producer.abort_transaction()
-            raise
 
     def _commit(
         self, metadata: GroupMetadata, result: StepResult, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> Written:
         """Commit what was computed: offsets first, so that nobody is given the partitions before the transaction has ended."""
-        with self._transaction():
+        with transaction_of(self.producer):
             self.producer.send_offsets(offsets, metadata)
             self.failpoint("after-send-offsets")
             target = Target(OneTransaction(self.producer.share_transaction()), changelogs_of(self.plan), self.failpoint)
             written = result.write(target, frozenset({RowKind.SINK, RowKind.CHANGELOG}))
-            if written.problem is not None:
-                kind = TransportError if written.is_passing else StreamsError
-                raise kind(f"the results were not written: {written.problem}")
-            if written.is_partial:
-                raise TransportError("executors died while they wrote the results: nothing of that is visible")
+            written.check()
             self.failpoint("after-write")
         return written
 

@@ -1,4 +1,4 @@
-"""What a stage costs: rows and bytes that it gives, CPU and time of its tasks; each tells it in a row of its own at its end."""
+"""What a stage costs: rows and bytes that it gives, CPU of its tasks; each tells it in a row of its own at its end."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from .rows import cost_row
 
 
 class Cost(msgspec.Struct, frozen=True, array_like=True):
-    """Of one task or several. `cpu_seconds`: of Python, Spark's JVM apart; `seconds`: of all tasks one after another."""
+    """Of one task or several. `cpu_seconds`: of Python, Spark's JVM apart."""
 
     rows: int = 0
     out_bytes: int = 0
     cpu_seconds: float = 0.0
-    seconds: float = 0.0
 
 
 _decode = msgspec.msgpack.Decoder(Cost).decode
@@ -27,15 +26,14 @@ _decode = msgspec.msgpack.Decoder(Cost).decode
 def cost_of(values: Iterable[bytes]) -> Cost:
     """Return the sum of what tasks have told.
 
-    >>> cost_of([msgspec.msgpack.encode(Cost(1, 10, 0.5, 1.0)), msgspec.msgpack.encode(Cost(2, 5, 0.25, 1.0))])
-    Cost(rows=3, out_bytes=15, cpu_seconds=0.75, seconds=2.0)
+    >>> cost_of([msgspec.msgpack.encode(Cost(1, 10, 0.5)), msgspec.msgpack.encode(Cost(2, 5, 0.25))])
+    Cost(rows=3, out_bytes=15, cpu_seconds=0.75)
     """
     found = [_decode(value) for value in values]
     return Cost(
         sum(each.rows for each in found),
         sum(each.out_bytes for each in found),
         sum(each.cpu_seconds for each in found),
-        sum(each.seconds for each in found),
     )
 
 
@@ -46,11 +44,11 @@ class Costed:
     work: Callable[[Iterator[Any]], Iterator[Any]]
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        used_s, begun_s = time.process_time(), time.monotonic()
+        used_s = time.process_time()
         rows = out_bytes = 0
         for batch in self.work(batches):
             rows += batch.num_rows
             out_bytes += batch.nbytes
             yield batch
-        cost = Cost(rows, out_bytes, time.process_time() - used_s, time.monotonic() - begun_s)
+        cost = Cost(rows, out_bytes, time.process_time() - used_s)
         yield cost_row(msgspec.msgpack.encode(cost))

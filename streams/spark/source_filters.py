@@ -29,6 +29,8 @@ from .source import LogflumeDataSource, RangeReader
 from .source_options import Edge, SourceOptions, offsets_at, parse_options
 
 PLACES = ("topic", "partition", "offset")
+NO_TIME_MS = 1 << 63
+"""Beyond the last time there is."""
 ALWAYS = ("timestamp_ms", *PLACES)
 """Columns that are never null."""
 _COMPARED = (EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
@@ -69,6 +71,7 @@ class FilteringReader(RangeReader):
     def ranges(self) -> list[OffsetRange]:
         wholes = [whole for whole in super().ranges() if self._is_wanted(whole)]
         times = [first_time(each) for name, each in self._filters if name == "timestamp_ms"]
+        times = [time_ms for time_ms in times if 0 < time_ms < NO_TIME_MS]  # others leave nothing out, or cannot be asked for
         firsts = {each.topic_partition: each.start for each in wholes}
         if times:
             with connect(self.options.where) as log:
@@ -139,7 +142,7 @@ def span_of(each: Filter) -> tuple[int, int | None]:
 
 
 def first_time(each: Filter) -> int:
-    """Return the first time that passes; 0 where there is none."""
+    """Return the first time that passes; 0 where there is none, or where records without a time (-1) pass too."""
     return max(span_of(each)[0], 0)
 
 

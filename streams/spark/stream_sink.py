@@ -4,34 +4,38 @@
 
 The driver begins a transaction and adds (batch + 1) as the offset of the group `name` on the topic's partition 0; executors join
 it and write their rows; the driver commits. So a batch that Spark runs again, after whatever killed it, finds itself written and
-does nothing, and a reader sees a batch wholly or not at all. The name belongs to one query and its checkpoint: with a new
-checkpoint batches begin at 0 again, and a name that is further is refused.
+does nothing, and a reader sees a batch wholly or not at all. The name belongs to one query and its checkpoint, whose id is kept
+with the offset: with a new checkpoint batches begin at 0 again, and a name that another one has written with is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from logflume.log import (
     GroupMetadata,
     InvalidInput,
-    LogflumeError,
     OffsetAndMetadata,
     Producer,
     TopicPartition,
-    TransportError,
     connect,
 )
 from logflume.streams.seams import OutputTopic
 
 from .ranges import reachable
 from .rows import ROWS, RowKind, target_partitions
-from .writing import WRITTEN, OneTransaction, RowsToLog, Target, Written
+from .writing import WRITTEN, OneTransaction, RowsToLog, Target, Written, longest_transaction_ms, transaction_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+QUERY_ID = "sql.streaming.queryId"
+"""The property in which Spark says which query a micro-batch is of: the same for as long as the checkpoint is."""
+COLUMNS = ("value", "key", "partition", "timestamp_ms")
+READ_ONLY = ("topic", "offset")
+"""Columns of a frame that was read: where its records were, which says nothing of where they go."""
 
 
 def nothing(_: str) -> None:
@@ -72,39 +76,37 @@ class ExactlyOnce:
         """Write a micro-batch unless that is done.
 
         Raises:
-            InvalidInput: no column `value`, or the name belongs to a query that is further.
+            InvalidInput: no column `value`, one that is not written, or the name belongs to another query or checkpoint.
             LogflumeError: what a writer said; nothing of the batch is visible.
         """
+        check_columns(frame.columns)
+        query_id = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID) or ""
         with connect(self.where) as log:
             place = TopicPartition(self.topic, 0)
             partitions = log.admin().describe_topics([self.topic])[self.topic].partitions
-            rows = self._rows(frame, partitions)
-            producer = log.producer(transactional_id=f"{self.name}-batches")
-            try:
+            longest_ms = longest_transaction_ms(log)  # what the frame comes from is computed inside of the transaction
+            with log.producer(transactional_id=f"{self.name}-batches", transaction_timeout_ms=longest_ms) as producer:
                 producer.init_transactions()
                 found = log.admin().group_offsets(self.name, is_stable=True).get(place)
-                if found is not None and found.offset > batch_id:
-                    self._check_same(found.offset, batch_id)
-                    return
-                producer.begin_transaction()
-                producer.send_offsets({place: OffsetAndMetadata(batch_id + 1)}, GroupMetadata(self.name, -1, ""))
-                self._write(rows, producer, reachable(log))
-            finally:
-                producer.close()
+                if found is not None:
+                    self._check_same(found, batch_id, query_id)
+                    if found.offset > batch_id:
+                        return
+                rows = self._rows(frame, partitions)
+                with transaction_of(producer):
+                    said = OffsetAndMetadata(batch_id + 1, metadata=query_id)
+                    producer.send_offsets({place: said}, GroupMetadata(self.name, -1, ""))
+                    write(rows, producer, reachable(log))
 
-    def _check_same(self, written: int, batch_id: int) -> None:
-        if written > batch_id + 1:
+    def _check_same(self, written: OffsetAndMetadata, batch_id: int, query_id: str) -> None:
+        if written.metadata != query_id or written.offset > batch_id + 1:
             raise InvalidInput(
-                f"{self.name!r} has written {written} batches to {self.topic}, this query is at its batch {batch_id}: another "
-                "query or checkpoint; give exactly_once a name of its own"
+                f"{self.name!r} has written {written.offset} batches to {self.topic}, this query is at its batch {batch_id}: "
+                "another query or checkpoint; give exactly_once a name of its own"
             )
 
     def _rows(self, frame: DataFrame, partitions: int) -> DataFrame:
         """Return the frame as ROWS, those of a partition together and in order."""
-        if "value" not in frame.columns:
-            raise InvalidInput(
-                f"a write needs a column value (and key, partition, timestamp_ms); found {', '.join(frame.columns)}"
-            )
         given = {
             "kind": str(int(RowKind.SINK)),
             "name": f"'{self.topic}'",
@@ -122,18 +124,22 @@ class ExactlyOnce:
         cores = frame.sparkSession.sparkContext.defaultParallelism
         return addressed.repartition(min(cores, partitions), "partition").sortWithinPartitions("partition", "seq")
 
-    def _write(self, rows: DataFrame, producer: Producer, where: str) -> None:
-        try:
-            target = Target(OneTransaction(producer.share_transaction()), {}, nothing)
-            written = Written.of([rows.mapInArrow(RowsToLog(where, target), WRITTEN).toArrow()])
-            if written.problem is not None:
-                raise LogflumeError(f"the batch was not written: {written.problem}")
-            if written.is_partial:
-                raise TransportError("an executor died while it wrote the batch: nothing of it is visible; start the query again")
-            producer.commit_transaction()
-        except BaseException:
-            producer.abort_transaction()
-            raise
+
+def check_columns(names: Sequence[str]) -> None:
+    """Raise InvalidInput unless a frame of these columns can be written, and nothing that it says would be lost.
+
+    >>> check_columns(["topic", "offset", "key", "value"])
+    """
+    if "value" not in names:
+        raise InvalidInput(f"a write needs a column value (and key, partition, timestamp_ms); found {', '.join(names)}")
+    if lost := [name for name in names if name not in (*COLUMNS, *READ_ONLY)]:
+        raise InvalidInput(f"a write takes the columns {', '.join(COLUMNS)}; {', '.join(lost)} would be lost: drop or rename it")
+
+
+def write(rows: DataFrame, producer: Producer, where: str) -> None:
+    """Have executors write rows in the transaction of a producer. Raises what they say."""
+    target = Target(OneTransaction(producer.share_transaction()), {}, nothing)
+    Written.of([rows.mapInArrow(RowsToLog(where, target), WRITTEN).toArrow()]).check()
 
 
 def exactly_once(where: str, topic: str, *, name: str) -> Callable[[DataFrame, int], None]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -31,8 +31,10 @@ from logflume.log import (
     OpenTransaction,
     Producer,
     TopicPartition,
+    TransportError,
     connect,
 )
+from logflume.streams.runtime import StreamsError
 from logflume.streams.runtime.positions import read_times
 from logflume.streams.runtime.session import is_fatal
 
@@ -143,6 +145,19 @@ def longest_transaction_ms(log: Log) -> int:
         return MAX_TIMEOUT_DEFAULT_MS
 
 
+@contextmanager
+def transaction_of(producer: Producer) -> Iterator[None]:
+    """Commit what is done in the context; nothing of it, if it raises."""
+    try:
+        producer.begin_transaction()
+        yield
+        producer.commit_transaction()
+    except BaseException:
+        with suppress(LogflumeError):  # fenced or unreachable: the broker aborts it itself
+            producer.abort_transaction()
+        raise
+
+
 def take_partition(log: Log, application: str, at: TopicPartition, longest_ms: int) -> Producer:
     """Return a producer for a changelog's partition; whoever has written it before cannot any more.
 
@@ -206,6 +221,14 @@ class Written:
         problem = next(iter(sorted(problems)), None)
         is_passing = problem is not None and not counts[_PROBLEM]
         return cls(counts[RowKind.SINK], counts[RowKind.CHANGELOG], counts[_PARTIAL] > 0, problem, is_passing)
+
+    def check(self) -> None:
+        """Raise unless all was written: TransportError what may be gone by the next time, StreamsError what will not."""
+        if self.problem is not None:
+            kind = TransportError if self.is_passing else StreamsError
+            raise kind(f"the results were not written: {self.problem}")
+        if self.is_partial:
+            raise TransportError("executors died while they wrote the results: nothing of that is visible")
 
 
 _PARTIAL = -1

@@ -23,7 +23,7 @@ from logflume.streams.spark import (
     plan_backfill,
     run_backfill,
 )
-from logflume.streams.spark.archives import find_archive, read_history
+from logflume.streams.spark.archives import ArchiveFile, _read, arrow_schema, find_archive, read_history
 from logflume.streams.spark.ranges import OffsetRange
 
 from ._kills import WAIT_S
@@ -82,6 +82,19 @@ def test_what_is_archived_is_what_was_in_the_log_to_the_last_byte(log: Log, tmp_
     assert [records_of(log, whole, root) for whole in wholes] == before
     middle = [OffsetRange(*tp, 3, 9) for tp in ORDERS]
     assert [records_of(log, each, root) for each in middle] == [[r for r in each if 3 <= r.offset < 9] for each in before]
+
+
+def test_files_of_a_table_without_rows_are_not_asked_offset_by_offset(tmp_path: Path) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    pq.write_table(arrow_schema().empty_table(), tmp_path / "empty.parquet")
+    held = OffsetRange("orders", 0, 0, 1 << 40)
+    file = ArchiveFile("delta:lake", str(tmp_path), held, (str(tmp_path / "empty.parquet"),))
+    assert list(_read(file, held.start, held.end)) == []
+
+
+def test_a_delta_archive_has_a_path(log: Log) -> None:
+    with pytest.raises(InvalidInput, match="an archive in Delta Lake is delta:PATH, found 'delta:'"):
+        archive_topic(log, "orders", "delta:")
 
 
 @pytest.mark.parametrize("records_per_range", [None, 70])

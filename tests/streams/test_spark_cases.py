@@ -30,6 +30,8 @@ from .test_driver_cases import has_all, is_comparable, needs_cases
 Json = Any
 EVERY = 10
 RECORDS_PER_RANGE = 5
+NOT_IN_SAMPLE = {"fk_join", "mixed", "processor", "stream_global_join"}
+"""Families of whose sample no case is a question to a batch job (`is_history`)."""
 
 
 @pytest.fixture(scope="module")
@@ -136,3 +138,4 @@ def test_a_history_at_once_equals_its_records_live(log: Log, family: str, record
             failures += [] if found == expected else [f"{given['name']}, ranges of {size}: expected {expected}, found {found}"]
     record_property("streams cases on Spark", (family, dict(counts)))
     assert failures == []
+    assert counts["equal"] > 0 or family in NOT_IN_SAMPLE, "none of the sample is a question to a batch job"

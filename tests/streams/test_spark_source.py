@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from logflume.log import InvalidInput, Log, TopicPartition, connect
+from logflume.log import Chunk, InvalidInput, Log, TopicPartition, connect
 from logflume.streams.spark import RangeLost
 from logflume.streams.spark.source_options import EARLIEST, LATEST
-from logflume.streams.spark.tables import quoted, table_class
+from logflume.streams.spark.tables import quoted, table_class, table_names
 
 pytest.importorskip("pyspark")
 
@@ -160,6 +160,27 @@ def test_filters_spare_reading_and_what_is_not_exact_is_left_to_spark(
     assert offsets(reader_of(log, filters=[])) == [ALL, ALL]
 
 
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ([LessThan(("timestamp_ms",), 40)], [0, 1]),
+        ([GreaterThanOrEqual(("timestamp_ms",), -1)], [0, 1]),
+        ([EqualTo(("timestamp_ms",), -1)], [0, 1]),
+        ([GreaterThan(("timestamp_ms",), (1 << 63) - 1)], [0, 1]),
+        ([GreaterThan(("timestamp_ms",), 9), LessThan(("timestamp_ms",), 40)], [1]),
+    ],
+)
+def test_a_time_leaves_out_no_record_without_one(log: Log, filters: list[Filter], expected: list[int]) -> None:
+    if not log.admin().find_topics(["untimed"]):
+        log.admin().create_topic("untimed", partitions=1)
+        with log.producer() as producer:
+            for time_ms in (-1, 10):
+                producer.send_chunk("untimed", Chunk.from_columns("untimed", [b"k"], [b"v"], [time_ms]), partition=0)
+    reader = reader_of(log, filters=filters, topic="untimed")
+    list(reader.pushFilters(filters))
+    assert offsets(reader)[0] == expected
+
+
 def stream_of(log: Log, **options: str) -> Any:
     source = LogflumeDataSource({"log": log.where, "topic": "flights", **options})
     return source.streamReader(Struct(*NAMES))  # type: ignore[arg-type]
@@ -201,6 +222,16 @@ def test_a_table_has_its_options_with_its_class_whatever_spark_gives() -> None:
     kind = table_class({"log": "h:1", "topic": "t", "includeHeaders": "true"})
     assert kind({"provider": "x"}).schema().endswith("headers ARRAY<STRUCT<name: STRING, value: BINARY>>")
     assert kind.name() != table_class({"log": "h:1", "topic": "T"}).name()
+
+
+def test_topics_that_cannot_be_tables_are_left_out_or_refused_before_any_is_made(caplog: pytest.LogCaptureFixture) -> None:
+    topics = ["a_1", "b-c", "d.e"]
+    assert table_names(topics, is_asked=False) == ["a_1"]
+    assert "b-c, d.e: left out" in caplog.text
+    with pytest.raises(InvalidInput, match=r"names of letters, digits and _: b-c, d\.e; spark\.read"):
+        table_names(topics, is_asked=True)
+    with pytest.raises(InvalidInput, match=r"more than case: give topics=\[...\] with one of Sales, sales"):
+        table_names(["Sales", "other", "sales"], is_asked=False)
 
 
 @pytest.mark.parametrize(("text", "literal"), [("a", "'a'"), ("it's", r"'it\'s'"), ("a\\b", r"'a\\b'")])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from logflume.log import InvalidInput, Log, connect
+from logflume.log import InvalidInput, Log, TopicPartition, connect
 from logflume.streams.spark.session import java_version
 
 from ..log._server_process import ServerProcess
@@ -51,6 +51,14 @@ def test_topics_are_tables_and_a_stream_is_written_exactly_once(log: Log, spark:
     send_orders(log, 200, seed=7, start_ms=5_000_000)
     log.admin().create_topic("copy", partitions=PARTITIONS)
     assert use_logflume(spark, log.where, includeHeaders="true") == ["copy", "items", "orders"]
+    spark.sql("CREATE TABLE logflume.mine (x INT) USING parquet")
+    log.admin().create_topic("mine", partitions=1)
+    with pytest.raises(InvalidInput, match=r"logflume\.mine is there and is no topic \(provider 'parquet'\)"):
+        use_logflume(spark, log.where)
+    spark.sql("DROP TABLE logflume.mine")
+    log.admin().delete_topic("mine")
+    log.admin().create_topic("left-out", partitions=1)
+    assert use_logflume(spark, log.where, includeHeaders="true") == ["copy", "items", "orders"], "made anew"
     shown = spark.sql("SHOW TABLES IN logflume").where("NOT isTemporary").collect()
     assert sorted(row.tableName for row in shown) == ["copy", "items", "orders"]
     orders = spark.table("logflume.orders")
@@ -74,7 +82,9 @@ def test_topics_are_tables_and_a_stream_is_written_exactly_once(log: Log, spark:
             write(frame, batch_id)
 
     query = stream.load().writeStream.foreachBatch(twice).trigger(availableNow=True)
-    assert query.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination(SPARK_WAIT_S)
+    started = query.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    assert started.awaitTermination(SPARK_WAIT_S)
+    assert log.admin().group_offsets("copier")[TopicPartition("copy", 0)].metadata == started.id
     assert len(batches) == -(-sum(ends.values()) // 70)
     columns = ("key", "value", "timestamp_ms", "partition")
     rows = [

@@ -1,0 +1,41 @@
+"""Streams written exactly once: what is refused before anything is written; without Java."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from logflume.log import GroupMetadata, InvalidInput, OffsetAndMetadata, TopicPartition, connect
+from logflume.streams.spark.ranges import reachable
+from logflume.streams.spark.stream_sink import exactly_once
+
+
+def batch_of(query_id: str | None, *columns: str) -> Any:
+    """A micro-batch of a query, of which nothing but its columns can be had."""
+    context = SimpleNamespace(getLocalProperty={"sql.streaming.queryId": query_id}.get)
+    return SimpleNamespace(columns=list(columns), sparkSession=SimpleNamespace(sparkContext=context))
+
+
+def test_a_name_belongs_to_one_checkpoint_also_when_it_has_written_one_batch(tmp_path: Path) -> None:
+    with connect(tmp_path / "log") as log:
+        log.admin().create_topic("copy", partitions=1)
+        write = exactly_once(reachable(log), "copy", name="copier")
+        with log.producer(transactional_id="copier-batches") as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            said = {TopicPartition("copy", 0): OffsetAndMetadata(1, metadata="the-first")}
+            producer.send_offsets(said, GroupMetadata("copier", -1, ""))
+            producer.commit_transaction()
+        write(batch_of("the-first", "value"), 0)  # written before: nothing to do
+        for query_id, batch_id in (("another", 0), (None, 0), ("another", 1)):
+            with pytest.raises(InvalidInput, match="'copier' has written 1 batches to copy, this query is at its batch"):
+                write(batch_of(query_id, "value"), batch_id)
+
+
+@pytest.mark.parametrize("columns", [("value", "headers"), ("value", "timestamp")])
+def test_columns_that_would_be_lost_are_refused(columns: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidInput, match=f"{columns[1]} would be lost"):
+        exactly_once("127.0.0.1:1", "copy", name="copier")(batch_of("q", *columns), 0)
