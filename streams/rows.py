@@ -9,11 +9,12 @@ from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from logflume.log import InvalidInput, UnknownName
-from logflume.log.schemas import Column, FormatSpec, Kind, Row, is_object_class, object_codec, serde
+from logflume.log.schemas import Column, FormatSpec, Row, is_object_class, object_codec, serde
 
 from . import graph as g
 from .dsl.schemas import is_single
 from .functions import results_of
+from .operators.rows import prefix_bounds
 from .operators.sliding import sliding_keep_ms
 from .operators.versions import version_at
 from .seams import Entry
@@ -239,11 +240,7 @@ class StoreRows(Reads):
             return start or b"", stop
         if within.start is not None or within.stop is not None:
             raise InvalidInput("rows are asked for by a prefix, or by start and stop")
-        is_text = self._key.is_single and self._key.columns[0].type.kind in (Kind.STRING, Kind.ANY)
-        prefix = self._key.encode_plain(within.prefix) if is_text and isinstance(within.prefix, str) else None
-        if prefix is None or prefix != within.prefix.encode():  # a key as JSON has quotes
-            raise InvalidInput(f"a prefix is a text, of keys that are kept as texts, found {within.prefix!r:.100}")
-        return prefix, prefix + b"\xff"  # no text goes on with this byte
+        return prefix_bounds(within.prefix, self._key.columns, self._key.encode_plain)
 
     def _is_in(self, within: Within, key: Any) -> bool:
         """Return whether the window of a key, if it has one, is in the time that is asked for."""
