@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from logflume.log import InvalidInput
+from logflume.log import InvalidInput, LogflumeError
 
 from .rows import StoredRow, WindowedKey
 
@@ -34,6 +34,8 @@ def html_table(rows: Sequence[StoredRow], *, has_more: bool) -> str:
 def show_live(read: Callable[[], str], every_s: float, sleep: Callable[[float], None], looks_max: int | None) -> None:
     """Show HTML in a notebook and replace it by what it has become, again and again, until interrupted.
 
+    While it can't be read for a moment, what was shown last stays.
+
     Raises:
         InvalidInput: this is no notebook.
     """
@@ -46,8 +48,12 @@ def show_live(read: Callable[[], str], every_s: float, sleep: Callable[[float], 
     try:
         while looks_max is None or look < looks_max:
             sleep(every_s)
-            place.update(HTML(read()))
             look += 1
+            try:
+                place.update(HTML(read()))
+            except LogflumeError as error:
+                if not error.is_retriable:
+                    raise
     except KeyboardInterrupt:  # the notebook's stop: the table stays as it is
         return
 
