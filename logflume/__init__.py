@@ -141,5 +141,15 @@ def _missing(name: str) -> AttributeError:
     return error
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Give a notebook `%%sql`: what `%load_ext logflume` calls."""
+    import_module("logflume.cli.sql_magic").load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Take it back: what `%unload_ext logflume` calls."""
+    import_module("logflume.cli.sql_magic").unload(shell)
+
+
 def __dir__() -> list[str]:
     return __all__

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from .connectors import ConnectorState, ConnectorTask
     from .engine import SqlEngine
     from .errors import NotSupported, QueryFailed, SqlError, StatementError, SyntaxFault
+    from .function_files import load_functions
     from .planner import plan_query
     from .preparing import PreparedQuery
+    from .python_functions import aggregate, scalar, table
     from .results import Message, PushQuery, PushRow, Result, Rows
     from .session import Session
 
@@ -25,7 +27,9 @@ _LAZY = {
     **dict.fromkeys(("ConnectorState", "ConnectorTask"), "connectors"),
     "command_topic": "command_log",
     "SqlEngine": "engine",
+    "load_functions": "function_files",
     "PreparedQuery": "preparing",
+    **dict.fromkeys(("aggregate", "scalar", "table"), "python_functions"),
     "Session": "session",
     "SqlClient": "client",
     **dict.fromkeys(("NotSupported", "QueryFailed", "SqlError", "StatementError", "SyntaxFault"), "errors"),
@@ -61,6 +65,10 @@ __all__ = [
     "SqlError",
     "StatementError",
     "SyntaxFault",
+    "aggregate",
     "command_topic",
+    "load_functions",
     "plan_query",
+    "scalar",
+    "table",
 ]

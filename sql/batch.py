@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -19,18 +21,23 @@ from .render import (
     TABLE_ROWS_MAX,
     RowLines,
     RowText,
+    change_json,
+    change_text,
     error_text,
+    left_out_text,
     names_text,
     print_message,
     print_rows,
     row_csv,
-    row_json,
     row_tabbed,
 )
-from .results import PushQuery, PushRow, Result, Rows
+from .results import Message, PushQuery, PushRow, Result, Rows
 from .script_files import all_statements, read_script
 from .scripts import StatementText
 from .session import Session
+
+if TYPE_CHECKING:
+    from logflume.streams.functions import Library
 
 _FIRST_ROWS = 50
 _FIRST_WAIT_S = 0.3
@@ -38,13 +45,18 @@ _FIRST_WAIT_S = 0.3
 
 @contextmanager
 def open_executor(
-    where: str, *, state_dir: Path | None = None, ca: Path | None = None, connectors: ConnectorsOf | None = None
+    where: str,
+    *,
+    state_dir: Path | None = None,
+    ca: Path | None = None,
+    connectors: ConnectorsOf | None = None,
+    functions: Library | None = None,
 ) -> Iterator[Executor]:
     """Open an engine on a log, or where a URL is given a session with that SQL server; close it at the end."""
     if not where.startswith(("http://", "https://")):
         from .opening import open_engine  # what only uses a server has no engine, and perhaps not what that needs
 
-        with open_engine(where, state_dir=state_dir, connectors=connectors) as engine:
+        with open_engine(where, state_dir=state_dir, connectors=connectors, functions=functions) as engine:
             yield engine
         return
     from .client import SqlClient
@@ -64,39 +76,69 @@ def shown_address(where: str) -> str:
     return f"{scheme}{separator}{rest.rpartition('@')[2]}" if separator else where
 
 
-class Runner:
-    """Executes statements and prints what they give. `row_text`: how rows are written, if not for a screen."""
+class StatementRunner(ABC):
+    """Executes statements one by one and shows what they give; how, is for those who inherit."""
 
-    def __init__(self, executor: Executor, console: Console, *, is_json: bool = False, row_text: RowText | None = None) -> None:
-        self.executor, self.console, self.is_json, self.row_text = executor, console, is_json, row_text
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
         self.session = Session()
-        self._progress = ProgressLine(sys.stderr)
 
     def run_text(self, text: str) -> None:
         """Execute a script. Raises LogflumeError at the first statement that fails; those before it stay done."""
+        progress = ProgressLine(sys.stderr)
         for source in all_statements(text, self.session):
             self.executor.check_reachable()
-            self.session.rows_max = None if self.is_json or self.row_text else TABLE_ROWS_MAX
-            for result in self._execute(source):
+            self.session.rows_max = self.rows_max()
+            for result in self._execute(source, progress):
                 if isinstance(result, PushQuery):
                     self.follow(result)
                 elif isinstance(result, Rows):
-                    with paged(self.console):
-                        print_rows(self.console, result, is_json=self.is_json, row_text=self.row_text)
-                    if result.note and self.row_text and not self.is_json:
-                        print(result.note, file=sys.stderr)
+                    self.show_rows(result)
                 else:
-                    print_message(self.console, result, is_json=self.is_json)
+                    self.show_message(result)
 
-    def _execute(self, source: StatementText) -> list[Result]:
+    def _execute(self, source: StatementText, progress: ProgressLine) -> list[Result]:
         """Execute a statement; say how far it has read if that takes a while."""
-        self._progress.begin()
-        self.session.on_read = partial(self._progress.show, "records read:")
-        with self._progress:
+        progress.begin()
+        self.session.on_read = partial(progress.show, "records read:")
+        with progress:
             return self.executor.execute_one(source, session=self.session)
 
+    @abstractmethod
+    def rows_max(self) -> int | None:
+        """Return how many rows of a query that ends are asked for; None: all."""
+
+    @abstractmethod
+    def show_rows(self, result: Rows) -> None: ...
+
+    @abstractmethod
+    def show_message(self, result: Message) -> None: ...
+
+    @abstractmethod
     def follow(self, query: PushQuery) -> None:
-        """Print the rows of a running query until its limit, or until Ctrl-C, which ends the query only."""
+        """Show the rows of a running query until its limit, or until it is interrupted, which ends the query only."""
+
+
+class Runner(StatementRunner):
+    """Executes statements and prints what they give. `row_text`: how rows are written, if not for a screen."""
+
+    def __init__(self, executor: Executor, console: Console, *, is_json: bool = False, row_text: RowText | None = None) -> None:
+        super().__init__(executor)
+        self.console, self.is_json, self.row_text = console, is_json, row_text
+
+    def rows_max(self) -> int | None:
+        return None if self.is_json or self.row_text else TABLE_ROWS_MAX
+
+    def show_rows(self, result: Rows) -> None:
+        with paged(self.console):
+            print_rows(self.console, result, is_json=self.is_json, row_text=self.row_text)
+        if result.note and self.row_text and not self.is_json:
+            print(result.note, file=sys.stderr)
+
+    def show_message(self, result: Message) -> None:
+        print_message(self.console, result, is_json=self.is_json)
+
+    def follow(self, query: PushQuery) -> None:
         try:
             for line in self._lines(query):
                 if self.row_text:
@@ -108,19 +150,18 @@ class Runner:
                 self.console.print("\nquery stopped", style="dim")
         finally:
             query.close()
-            dropped = ", ".join(f"{reason} {count}" for reason, count in query.dropped().items() if count)
-            if dropped and not self.is_json:
-                self.console.print(f"records left out: {dropped}", style="yellow", markup=False, highlight=False)
+            if (left_out := left_out_text(query)) and not self.is_json:
+                self.console.print(left_out, style="yellow", markup=False, highlight=False)
 
     def _lines(self, query: PushQuery) -> Iterator[str]:
         if self.is_json:
             for row in query:
-                yield row_json(query.columns, row.values)
+                yield change_json(query.columns, row)
             return
         if self.row_text:
             yield names_text(query.columns, self.row_text)
             for row in query:
-                yield self.row_text(query.columns, row.values)
+                yield change_text(query.columns, row, self.row_text)
             return
         lines = RowLines(query.columns, self.console.width)
         if query.limit is None and self.console.is_terminal:
@@ -152,6 +193,7 @@ def run_batch(
     ca: Path | None = None,
     console: Console | None = None,
     connectors: ConnectorsOf | None = None,
+    functions: Library | None = None,
     errors: Console | None = None,
 ) -> int:
     """Run a text or a file; return the exit code: 0, or 1 when a statement failed (its error goes to stderr).
@@ -161,7 +203,7 @@ def run_batch(
     """
     out = console or Console(file=sys.stdout)
     err = errors or Console(file=sys.stderr)
-    with open_executor(where, state_dir=state_dir, ca=ca, connectors=connectors) as executor:
+    with open_executor(where, state_dir=state_dir, ca=ca, connectors=connectors, functions=functions) as executor:
         is_piped = console is None and not sys.stdout.isatty()
         runner = Runner(executor, out, is_json=is_json, row_text=row_csv if is_csv else row_tabbed if is_piped else None)
         try:

@@ -14,6 +14,7 @@ from logflume.streams.calendars import CalendarUnit
 from logflume.streams.graph import CalendarWindow, SessionWindow, TimeWindow
 
 from .ast import NOWHERE, Span
+from .dead_letters import dead_letter_topic
 from .errors import UnknownSource
 from .format import name_text
 from .properties import ENGINE, LIVE
@@ -96,6 +97,11 @@ class QueryInfo:
     def engine(self) -> str:
         """What runs it: LIVE or SPARK."""
         return self.properties.get(ENGINE, LIVE)
+
+    @property
+    def dead_letter_topic(self) -> str | None:
+        """Where it keeps the records that it leaves out."""
+        return dead_letter_topic(self.properties)
 
 
 @dataclass(frozen=True, slots=True)

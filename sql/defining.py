@@ -17,7 +17,7 @@ from .following import Following
 from .format import statement_text
 from .inference import inferred
 from .on_spark import check_spark_runs
-from .properties import ENGINE, SPARK
+from .properties import ENGINE, SPARK, check_property
 from .results import Message, Result
 
 
@@ -121,10 +121,12 @@ def control(s: ast.QueryControl, context: Context, following: Following) -> Resu
             raise StatementError(f"Unknown queryId: {s.query_id}.{hint}", s.span)
     if s.verb != "TERMINATE":
         wanted = [q for q in wanted if queries[q].is_paused != (s.verb == "PAUSE")]
+    check_property(ENGINE, context.properties.get(ENGINE), s.span)
     moved = {ENGINE: context.properties[ENGINE]} if s.verb == "RESUME" and ENGINE in context.properties else {}
     if moved.get(ENGINE) == SPARK:
         for query_id in wanted:
-            check_spark_runs(following.compiled(query_id, following.applied.queries[query_id]), s.span)
+            compiled = following.compiled(query_id, following.applied.queries[query_id])
+            check_spark_runs(compiled, s.span, letters=queries[query_id].dead_letter_topic)
     for query_id in wanted:
         following.record(Command(f"{s.verb} `{query_id}`", properties=moved))
     done = {"TERMINATE": "terminated", "PAUSE": "paused", "RESUME": "resumed"}[s.verb]

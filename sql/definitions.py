@@ -138,7 +138,8 @@ def drop_source(s: ast.Drop, context: Context) -> Catalog:
 def check_topic_is_own(source: SourceInfo, catalog: Catalog, span: ast.Span) -> None:
     """Refuse to delete a topic that other sources are over, or other queries read or write."""
     others = [other.name for other in catalog.sources.values() if other.topic == source.topic and other.name != source.name]
-    used = sorted({*others, *(q for name in others for q in (*catalog.readers_of(name), *catalog.writers_to(name)))})
+    keepers = [q.id for q in catalog.queries.values() if q.dead_letter_topic == source.topic]
+    used = sorted({*others, *keepers, *(q for name in others for q in (*catalog.readers_of(name), *catalog.writers_to(name)))})
     if used:
         raise StatementError(
             f"Could not delete the corresponding kafka topic: {source.topic}: {', '.join(used)} use it too. Leave out DELETE "

@@ -7,7 +7,6 @@ the others' commands before it executes a statement, and running queries share p
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -45,7 +44,7 @@ from .format import statement_text
 from .holders import Holders
 from .inserts import PendingWrites, RecordWriter
 from .listing import describe, explain, picture, show
-from .on_spark import RunQuery, SparkQuery
+from .on_spark import RunQuery, spark_queries
 from .outside_rows import OutsideRows
 from .parser import parse_statement
 from .plan import QueryPlan
@@ -65,11 +64,11 @@ from .script_files import all_statements
 from .scripts import StatementText, split_script
 from .session import Session, session_statement
 from .shared_readers import SharedReaders
+from .snapshot import SnapshotMemory
 from .topic_columns import columns_hint
 from .tree import source_names
 from .workers import Workers
 
-_log = logging.getLogger("logflume.sql")
 DEFAULT_SERVICE = "logflume-sql"
 
 
@@ -120,7 +119,7 @@ class SqlEngine:
         self.functions = library or builtin_library()
         self._session = Session()
         options = replace(options or EngineOptions(), state_dir=data_dir / "state")
-        make = live_engines(log, options) if on_spark is None else partial(SparkQuery, on_spark, options.state_dir)
+        make = live_engines(log, options) if on_spark is None else spark_queries(on_spark, options.state_dir)
         running = RunningQueries(log, options, service, make)
         kind = LIVE if on_spark is None else SPARK
         self.following = Following(
@@ -128,7 +127,7 @@ class SqlEngine:
         )
         self._workers = Workers(log, service)
         self.holders = Holders(self.following, self._workers)
-        self._readers = SharedReaders(log)
+        self._readers, self._snapshots = SharedReaders(log), SnapshotMemory()
         self._writer, makers = RecordWriter(log), RecordMakers()
         self.rows = OutsideRows(self.following, self._writer, makers)
         self.at_once = AtOnce(self, self.holders, self.following.tables, self._writer, makers)
@@ -360,7 +359,7 @@ class SqlEngine:
             self._readers,
             offset_reset=reset.lower(),
             tokens=tokens,
-            has_snapshot=query.emit == ast.SNAPSHOT,
+            snapshots=self._snapshots if query.emit == ast.SNAPSHOT else None,
         )
 
     def prepare(self, text: str, properties: Mapping[str, str] | None = None) -> PreparedQuery:
@@ -415,14 +414,6 @@ class SqlEngine:
     def application_of(self, query_id: str) -> str:
         """Return the application as which a query runs."""
         return application_id(self.service, query_id)
-
-    # -------------------------------------------------------------------------------------------- rows from outside
-
-    # -------------------------------------------------------------------------------------------- definitions
-
-    # -------------------------------------------------------------------------------------------- commands
-
-    # -------------------------------------------------------------------------------------------- end
 
     def close(self) -> None:
         """Stop what runs; all of it goes on at the next start. Idempotent."""

@@ -67,7 +67,8 @@ def _source(described: Mapping[str, Any]) -> list[Result]:
         facts = {key: value for key, value in described.items() if key not in ("fields", "readQueries", "writeQueries") and value}
         found.append(_rows(f"{name}: facts", ("WHAT", "VALUE"), list(facts.items())))
         queries = [*described.get("readQueries", ()), *described.get("writeQueries", ())]
-        found.append(_rows(f"{name}: queries", ("QUERY", "STATE"), [(each["id"], each.get("state")) for each in queries]))
+        rows = [(each["id"], each.get("state"), each.get("deadLetterTopic", "")) for each in queries]
+        found.append(_rows(f"{name}: queries", ("QUERY", "STATE", "DEAD LETTERS"), rows))
     return found
 
 

@@ -29,6 +29,7 @@ class FirstRead:
     def _look(self, topics: Iterable[str]) -> None:
         self.topics = sorted(topics)
         self._ends, self._starts = _ends(self._admin, self.topics)
+        self._left_before = -1
         self.total = sum(end - self._starts[at] for at, end in self._ends.items())
 
     def left(self) -> int:
@@ -37,6 +38,9 @@ class FirstRead:
             offsets, starts = self._admin.group_offsets(self._application), self._starts
             read = {at: max(offsets[at].offset if at in offsets else 0, starts[at]) for at in self._ends}
             left = sum(max(end - read[at], 0) for at, end in self._ends.items())
+            if left and left == self._left_before:  # what was not read may be deleted by now, and never will be
+                self._starts |= _ends(self._admin, self.topics)[1]
+            self._left_before = left
             if left or not self._stages_left:
                 return left
             self._stages_left -= 1

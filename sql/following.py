@@ -130,7 +130,7 @@ class Following:
                 self.tables.forget(query_id)
                 self.running.stop(query_id)
         for query_id, topics in list(self._left.items()):
-            if self.running.forget_if_left(query_id, topics):
+            if query_id in queries or self.running.forget_if_left(query_id, topics):  # of another query by now, or gone
                 del self._left[query_id]
         wanted = {q: known for q, known in self.applied.queries.items() if not queries[q].is_paused and self._is_own(q)}
         self.running.keep({q: self._wanted(q, known, compiled.get(q)) for q, known in wanted.items()})
@@ -141,7 +141,8 @@ class Following:
 
     def _wanted(self, query_id: str, known: KnownQuery, compiled: Plan | None) -> Wanted:
         load = partial(compile_query, known.planned, application_id(self.service, query_id))
-        return Wanted(partial(self.compiled, query_id, known, compiled), load)
+        letters = self.catalog.queries[query_id].dead_letter_topic
+        return Wanted(partial(self.compiled, query_id, known, compiled), load, letters)
 
     def compiled(self, query_id: str, known: KnownQuery, compiled: Plan | None = None) -> Plan:
         """Return a query as it is to run. Raises PlanChanged when it is planned otherwise than it was made."""

@@ -33,7 +33,7 @@ def choose_overload(name: str, signatures: Sequence[Signature], args: Sequence[D
 
 def unknown_function(library: Library, name: str) -> StatementError:
     """Return the error for a name that no function has."""
-    return StatementError(library.unknown(name))
+    return StatementError(f"{library.unknown(name)} Functions of your own come with --functions FILE.")
 
 
 def example_text(function: Scalar) -> str:

@@ -14,6 +14,7 @@ from logflume.streams.runtime import EngineStatus
 from . import ast
 from .binding.context import Context
 from .catalog import SourceInfo
+from .dead_letters import dead_letter_topic
 from .errors import NotSupported, StatementError
 from .functions import example_text, unknown_function
 from .plan import QueryPlan
@@ -74,7 +75,8 @@ def _queries(context: Context, status: Mapping[str, EngineStatus]) -> Rows:
         state = "PAUSED" if query.is_paused else "NOT HERE" if found is None else str(found.state).upper()
         shown = (found.records_in, found.records_out, sum(found.dropped.values()), found.lag_records) if found else (None,) * 4
         why = "; ".join(map(str, found.left_out)) if found else ""
-        rows.append((query.id, state, query.sink, *shown, query.statement, why, found.error or "" if found else ""))
+        letters = query.dead_letter_topic or ""
+        rows.append((query.id, state, query.sink, *shown, query.statement, why, letters, found.error or "" if found else ""))
     columns = (
         *_columns("QUERY", "STATE", "SINK"),
         Column("RECORDS IN", BIGINT),
@@ -82,7 +84,7 @@ def _queries(context: Context, status: Mapping[str, EngineStatus]) -> Rows:
         Column("DROPPED", BIGINT),
         Column("LAG", BIGINT),
         Column("STATEMENT", STRING),
-        Column("DROPPED FOR", STRING),
+        *_columns("DROPPED FOR", "DEAD LETTERS"),
         Column("ERROR", STRING),
     )
     return Rows("QUERIES", columns, tuple(rows))
@@ -147,7 +149,10 @@ def explain(s: ast.Explain, context: Context, plans: Mapping[str, QueryPlan]) ->
         topology = str(build_topology(plan).describe()).splitlines()
     except NotSupported as e:
         topology = [f"none: {e.reason}"]
-    text = ["Logical plan", *plan_text(plan.root).splitlines(), "", "Topology", *topology]
+    query = context.catalog.queries.get(s.query_id or "")
+    letters = dead_letter_topic(context.properties if query is None else query.properties)
+    kept = [] if letters is None else ["", f"Dead letters: topic {letters}"]
+    text = ["Logical plan", *plan_text(plan.root).splitlines(), *kept, "", "Topology", *topology]
     return Rows("EXPLAIN", _columns("PLAN"), tuple((line,) for line in text))
 
 

@@ -18,12 +18,16 @@ from logflume.streams.runtime import EngineState, EngineStatus
 from logflume.streams.seams import Plan
 
 from .ast import Span
+from .dead_letters import DEAD_LETTERS
 from .errors import StatementError
 from .places import default_state_dir
 from .properties import ENGINE, SPARK
 
 if TYPE_CHECKING:
+    from logflume.streams.functions import Library
     from logflume.streams.spark import BatchDone
+
+    from .running import MakeEngine
 
 LOOK_EVERY_S = 0.2
 _log = logging.getLogger("logflume.sql")
@@ -95,10 +99,21 @@ class SparkQuery:
         self._behind = done.behind
 
 
-def check_spark_runs(compiled: Plan, span: Span) -> None:
-    """Raise StatementError for a query that Spark cannot run."""
+def spark_queries(run: RunQuery, state_dir: Path) -> MakeEngine:
+    """Return what makes engines on Spark."""
+    return lambda plan, wanted: SparkQuery(run, state_dir, plan, wanted.load)
+
+
+def check_spark_runs(compiled: Plan, span: Span, *, letters: str | None) -> None:
+    """Raise StatementError for a query that Spark cannot run; `letters`: its dead letter topic."""
     from logflume.streams.spark import check_fits_spark
 
+    if letters is not None:
+        raise StatementError(
+            f"'{ENGINE}' = '{SPARK}': on Spark records that are left out are counted by reason and not kept; the query keeps "
+            f"them in {letters} ('{DEAD_LETTERS}')",
+            span,
+        )
     try:
         check_fits_spark(compiled)
     except InvalidInput as error:
@@ -123,6 +138,7 @@ def drive_queries(
     stopping: threading.Event,
     *,
     state_dir: Path | None = None,
+    functions: Library | None = None,
     until_end: bool = False,
     on_status: Callable[[Mapping[str, EngineStatus]], None] = lambda _: None,
 ) -> None:
@@ -130,6 +146,7 @@ def drive_queries(
 
     Args:
         state_dir: where their state is between micro-batches; all executors see it.
+        functions: what statements may call; the built-in ones without.
         until_end: return when `run` has returned for each.
         on_status: told again and again what they do.
 
@@ -139,7 +156,7 @@ def drive_queries(
     from .engine import SqlEngine
 
     folder = state_dir or default_state_dir(where) / "on-spark"
-    with connect_as_owner(where) as log, SqlEngine(log, folder, on_spark=run) as engine:
+    with connect_as_owner(where) as log, SqlEngine(log, folder, on_spark=run, library=functions) as engine:
         while not stopping.wait(LOOK_EVERY_S):
             status = engine.holders.local_status()
             on_status(status)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from logflume.log import connect_as_owner
+from logflume.streams.functions import Library
 
 from .connectors import ConnectorsOf
 from .engine import DEFAULT_SERVICE, SqlEngine
@@ -19,7 +20,9 @@ GIVE_WAY_EVERY_S = 0.5
 
 
 @contextmanager
-def open_engine(where: str, *, state_dir: Path | None = None, connectors: ConnectorsOf | None = None) -> Iterator[SqlEngine]:
+def open_engine(
+    where: str, *, state_dir: Path | None = None, connectors: ConnectorsOf | None = None, functions: Library | None = None
+) -> Iterator[SqlEngine]:
     """Open the log and an engine on it; close both at the end.
 
     While no worker runs the service's queries they run here, and other processes are answered for them; a worker that comes gets
@@ -28,7 +31,7 @@ def open_engine(where: str, *, state_dir: Path | None = None, connectors: Connec
     with connect_as_owner(where) as log:
         runs_queries = not has_worker(log, DEFAULT_SERVICE)
         folder = state_dir or default_state_dir(where)
-        with SqlEngine(log, folder, runs_queries=runs_queries, connectors=connectors) as engine:
+        with SqlEngine(log, folder, runs_queries=runs_queries, connectors=connectors, library=functions) as engine:
             if not runs_queries:
                 yield engine
                 return

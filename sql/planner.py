@@ -40,6 +40,7 @@ from .binding.query import BoundQuery, Target, bind_query, unknown_timestamp, wi
 from .binding.scope import RESERVED_COLUMNS
 from .binding.sources import HEADERS_TYPE, as_timestamp
 from .catalog import Catalog, HeaderColumn, QueryInfo, SourceInfo, WindowInfo
+from .dead_letters import check_dead_letters, dead_letter_topic
 from .errors import NoColumns, StatementError, SyntaxFault
 from .format import name_text, statement_text
 from .options import (
@@ -302,6 +303,7 @@ def plan_create_as(s: ast.CreateAs, context: Context, *, query_id: str) -> Plann
     topic = options.get("KAFKA_TOPIC") or context.property(OUTPUT_PREFIX, "") + s.name
     _check_own_topic(topic, options.span("KAFKA_TOPIC"))
     _check_loop(topic, bound, _without(s, context.catalog), s.span)
+    _check_letters(topic, bound, context, s.span)
     key_spec = _sink_key(registered(key_spec, KEY_SIDE, topic, options, context), s.name)
     value_spec = _inherited(registered(value_spec, VALUE_SIDE, topic, options, context), first, options)
     _check_sink_schemas(bound, key_spec, value_spec, topic, options, at)
@@ -423,6 +425,12 @@ def _check_loop(topic: str, bound: BoundQuery, catalog: Catalog, span: ast.Span)
                 todo += [(catalog.sources[name].topic, f" (by way of {query.id})") for name in query.sources]
 
 
+def _check_letters(topic: str, bound: BoundQuery, context: Context, span: ast.Span) -> None:
+    reads = [source.topic for source in bound.relation.sources]
+    letters = dead_letter_topic(context.properties)
+    check_dead_letters(letters, reads=reads, writes=topic, catalog=context.catalog, span=span)
+
+
 def _without(s: ast.CreateAs, catalog: Catalog) -> Catalog:
     """Return the catalog without the queries that CREATE OR REPLACE replaces."""
     replaced = catalog.sources.get(s.name)
@@ -528,6 +536,7 @@ def plan_insert(s: ast.InsertQuery, context: Context, *, query_id: str) -> Plann
             s.span,
         )
     _check_loop(sink.topic, bound, context.catalog, s.span)
+    _check_letters(sink.topic, bound, context, s.span)
     root = _fitted(bound, sink, s)
     output = p.Output(
         sink.topic,

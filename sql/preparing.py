@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from logflume.streams.runtime import create_results, prepare_topics
+from logflume.streams.runtime import create_results, ensure_dead_letter_topic, prepare_topics
 from logflume.streams.seams import Plan
 
 from . import ast
@@ -17,7 +17,7 @@ from .following import Following
 from .format import statement_text
 from .on_spark import check_spark_runs
 from .planner import PlannedQuery, register_schemas
-from .properties import ENGINE, SPARK
+from .properties import ENGINE, SPARK, check_property
 from .recorded import recorded_plan
 from .results import Message, Result
 from .running import application_id, compile_query
@@ -59,6 +59,7 @@ def checked(
     s: ast.CreateAs | ast.InsertQuery, context: Context, following: Following, *, is_beside: bool = False
 ) -> tuple[PreparedQuery, Plan]:
     """Check a query in full. `is_beside`: it replaces another under an id of its own, so that both can exist."""
+    check_property(ENGINE, context.properties.get(ENGINE), s.span)
     replaced = replaced_query(s, following.catalog)
     if replaced is None:
         query_id = new_query_id(s, following.catalog)
@@ -72,7 +73,7 @@ def checked(
     application = application_id(following.service, query_id)
     compiled = compile_query(planned, application)
     if context.properties.get(ENGINE) == SPARK:
-        check_spark_runs(compiled, s.span)
+        check_spark_runs(compiled, s.span, letters=planned.query.dead_letter_topic)
     what = f"{'Table' if isinstance(s, ast.CreateAs) and s.is_table else 'Stream'} {planned.query.sink}"
     verb = ("created" if replaced is None else "replaced") if isinstance(s, ast.CreateAs) else "is being filled"
     command = Command(statement_text(s), query_id, dict(context.properties), recorded_plan(planned, compiled))
@@ -81,7 +82,10 @@ def checked(
 
 def start(prepared: PreparedQuery, compiled: Plan, following: Following) -> Message:
     """Record a prepared query: from now on it runs, here or where the service's queries run."""
+    letters = prepared.planned.query.dead_letter_topic
     with following.lock:
+        if letters is not None:
+            ensure_dead_letter_topic(following.log.admin(), letters)
         if following.runs_queries:
             prepare_topics(compiled, following.log.admin())  # all by one request; who runs it would make its own ones after
         else:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from logflume.log import near_matches
 
 from .ast import Span
+from .dead_letters import DEAD_LETTER_NAMES, DEAD_LETTERS, check_letter_topic
 from .errors import StatementError
 from .idle_properties import IDLE, idle
 
@@ -36,6 +37,8 @@ PROPERTIES: Mapping[str, str] = {
     "ksql.streams.auto.offset.reset": "the same",
     CACHE_BYTES: "0: a table puts out each change; else, by default, the last of each key at every task commit",
     **dict.fromkeys(CACHE_NAMES[1:], f"the same as {CACHE_BYTES}"),
+    DEAD_LETTERS: "where queries that are made now keep records that they cannot read, evaluate or put out: a topic, '' for none",
+    **dict.fromkeys(DEAD_LETTER_NAMES[1:], "the same"),
     ASSERT_TOPIC_MS: "how many milliseconds ASSERT TOPIC waits, 1000 by default",
     ASSERT_SCHEMA_MS: "how many milliseconds ASSERT SCHEMA waits, 1000 by default",
     "ksql.persistence.default.format.key": "key format where none is given, KAFKA by default",
@@ -73,6 +76,8 @@ def check_property(name: str, value: str | None, span: Span) -> None:
         raise StatementError(f"Unknown property: {name}{hint}", span)
     if value is not None and name.endswith("auto.offset.reset") and value.lower() not in ("earliest", "latest"):
         raise StatementError(f"'{name}' is 'earliest' or 'latest', found '{value}'", span)
+    if value and name in DEAD_LETTER_NAMES:
+        check_letter_topic(value, span)
     if name == ENGINE and value not in (None, LIVE, SPARK):
         raise StatementError(f"'{name}' is '{LIVE}' or '{SPARK}', found '{value}'", span)
     if value is not None and name in _NUMBERS and not (value.isdecimal() and value.isascii()):

@@ -12,22 +12,21 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from logflume.log import TopicPartition
+from logflume.log import LogflumeError, TopicPartition
 from logflume.log.interfaces import Log, OffsetAndMetadata
-from logflume.streams.expr import ColumnRef, Side
 from logflume.streams.runtime import Engine, EngineOptions, Guarantee, Pipe, forget_application, internal_topics, is_pipe
 from logflume.streams.seams import Plan
 
 from . import plan as p
 from .first_read import FirstRead
 from .reach import is_reachable
+from .removed import removed_row
 from .results import BUFFERED_ROWS_MAX, PushQuery, PushRow, watch_function
 from .resuming import Places, Tokens, places_of, with_places
 from .running import GONE_TIMEOUT_S, STOP_TIMEOUT_S, compile_topology
 from .shared_readers import Follower, SharedReaders, has_reached
-from .snapshot import Snapshot
+from .snapshot import Snapshot, SnapshotMemory
 from .topology import build_topology
 
 
@@ -39,12 +38,12 @@ def start_push(
     *,
     offset_reset: str = "earliest",
     tokens: Tokens | None = None,
-    has_snapshot: bool = False,
+    snapshots: SnapshotMemory | None = None,
 ) -> PushQuery:
     """Start a push query; one that keeps nothing shares the reader of its topic.
 
-    `tokens`: it tells where it is, and may go on behind what an earlier one told. `has_snapshot`: a table's rows as they are come
-    first, whatever the reset.
+    `tokens`: it tells where it is, and may go on behind what an earlier one told. `snapshots`: a table's rows as they are come
+    first, whatever the reset, and take of this until they are read.
 
     Raises:
         NotSupported: it cannot run yet. LogflumeError: its topics are missing.
@@ -54,8 +53,8 @@ def start_push(
     plan = plan if tokens is None else with_places(plan)
     over = threading.Event()
     rows: queue.Queue[PushRow] = queue.Queue(BUFFERED_ROWS_MAX)
-    watch = watch_function(rows, over.is_set, removed=_removed(plan) if plan.kind is p.ResultKind.TABLE else None)
-    snapshot = Snapshot(rows, watch) if has_snapshot else None
+    watch = watch_function(rows, over.is_set, removed=removed_row(plan) if plan.kind is p.ResultKind.TABLE else None)
+    snapshot = None if snapshots is None else Snapshot(rows, watch, snapshots)
     if snapshot is not None:
         watch, offset_reset = snapshot.watch, "earliest"
     compiled = compile_topology(build_topology(plan, watch=watch), f"{service}-push-{uuid.uuid4().hex[:12]}")
@@ -63,17 +62,19 @@ def start_push(
     places = None if tokens is None else places_of(topics[0], tokens, log, offset_reset=offset_reset)
     if is_pipe(compiled):
         rows.maxsize = 0  # its reader may not wait inside of a turn, and looks at how many rows wait before each
-        running = _followed(Pipe(compiled), rows, log, readers, places, offset_reset)
+        running = _followed(Pipe(compiled), rows, log, readers, places, offset_reset, has_snapshot=snapshot is not None)
     else:
-        running = _run(compiled, topics, log, offset_reset)
+        running = _run(compiled, topics, log, offset_reset, has_snapshot=snapshot is not None)
 
     def stop() -> None:
         over.set()
+        if snapshot is not None:
+            snapshot.end()
         running.stop()
 
     def check() -> BaseException | None:
         error = running.check()
-        return error if error is not None or snapshot is None else snapshot.failed(running.is_read)
+        return error if error is not None or snapshot is None else _given(snapshot, running.is_read)
 
     return PushQuery(
         plan.id,
@@ -87,12 +88,12 @@ def start_push(
     )
 
 
-def _removed(plan: p.QueryPlan) -> Callable[[Any], tuple[Any, ...]]:
-    """Return what makes of a key the row that went: its key columns, null for all that only the row knew."""
-    key = {column.name: place for place, column in enumerate(plan.key)}
-    shown = plan.root.columns if isinstance(plan.root, p.Select) else ()
-    places = [key.get(e.name) if isinstance(e, ColumnRef) and e.side is Side.KEY else None for _, e in shown]
-    return lambda row: tuple(None if place is None else row[place] for place in places)
+def _given(snapshot: Snapshot, is_read: Callable[[], bool]) -> BaseException | None:
+    """Give a snapshot if it is whole; return why it never will be. A log that does not answer now is asked again."""
+    try:
+        return snapshot.failed(is_read)
+    except LogflumeError as error:
+        return None if error.is_retriable else error
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,14 @@ class _Running:
 
 
 def _followed(
-    pipe: Pipe, rows: queue.Queue[PushRow], log: Log, readers: SharedReaders, places: Places | None, offset_reset: str
+    pipe: Pipe,
+    rows: queue.Queue[PushRow],
+    log: Log,
+    readers: SharedReaders,
+    places: Places | None,
+    offset_reset: str,
+    *,
+    has_snapshot: bool,
 ) -> _Running:
     """Have a query follow its topic."""
     admin = log.admin()
@@ -116,7 +124,8 @@ def _followed(
         starts = places.starts(topic.name)
     else:
         starts = admin.end_offsets(partitions) if offset_reset == "latest" else admin.start_offsets(partitions)
-    ends = {at.partition: end for at, end in admin.end_offsets(partitions, read_committed=True).items()}
+    found = admin.end_offsets(partitions, read_committed=True) if has_snapshot else {}
+    ends = {at.partition: end for at, end in found.items()}
     follower = Follower(pipe, rows, {each.partition: offset for each, offset in starts.items()})
     readers.follow(topic.name, topic.topic_id, follower)
     return _Running(
@@ -127,7 +136,7 @@ def _followed(
     )
 
 
-def _run(compiled: Plan, topics: list[str], log: Log, offset_reset: str) -> _Running:
+def _run(compiled: Plan, topics: list[str], log: Log, offset_reset: str, *, has_snapshot: bool) -> _Running:
     """Run a query that keeps something as an application of its own, of which nothing is left behind."""
     folder = tempfile.TemporaryDirectory(prefix="logflume-push-", ignore_cleanup_errors=True)
     options = EngineOptions(
@@ -138,7 +147,7 @@ def _run(compiled: Plan, topics: list[str], log: Log, offset_reset: str) -> _Run
         described = admin.describe_topics(topics).values()
         ends = admin.end_offsets([TopicPartition(d.name, number) for d in described for number in range(d.partitions)])
         _start_at(log, compiled.application, ends)
-    engine, first = Engine(compiled, log, options), FirstRead(log.admin(), compiled)
+    engine = Engine(compiled, log, options)
 
     def stop() -> None:
         is_there = is_reachable(log)
@@ -153,11 +162,12 @@ def _run(compiled: Plan, topics: list[str], log: Log, offset_reset: str) -> _Run
         return RuntimeError(engine.status().error or "it has ended") if engine.has_ended else None
 
     try:
+        first = FirstRead(log.admin(), compiled) if has_snapshot else None
         engine.start()
     except BaseException:
         folder.cleanup()
         raise
-    return _Running(check, stop, lambda: engine.status().dropped, lambda: not first.left())
+    return _Running(check, stop, lambda: engine.status().dropped, lambda: first is None or not first.left())
 
 
 def _start_at(log: Log, application: str, offsets: Mapping[TopicPartition, int]) -> None:

@@ -22,7 +22,7 @@ from logflume.log.schemas import STRING, Column, DataType, Kind
 from logflume.streams.texts import to_text
 
 from .errors import StatementError
-from .results import Message, PushRow, Rows
+from .results import Message, PushQuery, PushRow, Rows
 
 _NUMERIC = (Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL)
 _COLUMN_MIN_CHARS = 4
@@ -80,19 +80,26 @@ def json_value(value: Any, type: DataType) -> Any:
 
 def row_json(columns: Sequence[Column], values: Sequence[Any]) -> str:
     """Write one row as a JSON object on one line."""
-    if not values:
-        return json.dumps({"tombstone": True})
     return json.dumps({c.name: json_value(v, c.type) for c, v in zip(columns, values, strict=True)}, ensure_ascii=False)
 
 
+def change_json(columns: Sequence[Column], row: PushRow) -> str:
+    """Write one row of a running query as a JSON object; one that is gone, what is told of it, under `tombstone`."""
+    shown = row_json(columns, row.values)
+    return f'{{"tombstone": {shown}}}' if row.is_tombstone else shown
+
+
 RowText: TypeAlias = Callable[[Sequence[Column], Sequence[Any]], str]
-"""Writes one row as a line; no values: a row that is gone."""
+"""Writes one row as a line."""
+
+
+def change_text(columns: Sequence[Column], row: PushRow, row_text: RowText) -> str:
+    """Write one row of a running query as a line; one that is gone as this alone: its columns could be those of any row."""
+    return "(removed)" if row.is_tombstone else row_text(columns, row.values)
 
 
 def row_tabbed(columns: Sequence[Column], values: Sequence[Any]) -> str:
     """Write one row for a pipe: whole cells between tabs, null as nothing, tabs and line ends as escapes."""
-    if not values:
-        return "(removed)"
     cells = ("" if v is None else cell_text(v, c) for v, c in zip(values, columns, strict=True))
     return "\t".join(cell.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n") for cell in cells)
 
@@ -101,7 +108,7 @@ def row_csv(columns: Sequence[Column], values: Sequence[Any]) -> str:
     """Write one row as CSV (RFC 4180): null as nothing, quotes where they are needed."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(
-        ["(removed)"] if not values else ["" if v is None else cell_text(v, c) for v, c in zip(values, columns, strict=True)]
+        "" if v is None else cell_text(v, c) for v, c in zip(values, columns, strict=True)
     )
     return line.getvalue()
 
@@ -135,7 +142,7 @@ def _print_table(console: Console, result: Rows) -> None:
     """Print a box of the rows, up to a cap that is told; columns with nothing in them (SHOW's) are left out."""
     table = Table(title=Text(result.title), box=ROUNDED, title_justify="left", header_style="bold")
     shown = result.rows[:TABLE_ROWS_MAX]
-    columns = [i for i in range(len(result.columns)) if not shown or any(row[i] != "" for row in shown)]
+    columns = filled_columns(result.columns, shown)
     for column in (result.columns[i] for i in columns):
         justify = "right" if column.type.kind in _NUMERIC else "left"
         is_statement = result.title == "QUERIES" and column.name == "STATEMENT"
@@ -144,14 +151,34 @@ def _print_table(console: Console, result: Rows) -> None:
     for row in shown:
         table.add_row(*(_cell(row[i], result.columns[i]) for i in columns))
     console.print(table)
+    advice = "narrow it with WHERE or LIMIT, or take all with --json or through a pipe"
+    console.print(Text(count_text(result, len(shown), advice), style="dim"))
+
+
+def filled_columns(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> list[int]:
+    """Return the places of the columns that have something in them in some row; all where there are no rows."""
+    return [i for i in range(len(columns)) if not rows or any(row[i] != "" for row in rows)]
+
+
+def count_text(result: Rows, shown: int, advice: str) -> str:
+    """Return what stands below a table: how many rows, whence, and where the first are shown how to see the others.
+
+    >>> count_text(Rows("T", (), ((), (), ())), 2, "narrow it")
+    '3 rows; shown are the first 2: narrow it'
+    """
     count = len(result.rows)
     note = f"; {result.note}" if result.note else ""
-    advice = "narrow it with WHERE or LIMIT, or take all with --json or through a pipe"
     if result.has_more:
-        note += f"; there are more than {len(shown):,}: {advice}"
-    elif count > len(shown):
-        note += f"; shown are the first {len(shown):,}: {advice}"
-    console.print(Text(f"{count:,} row{'' if count == 1 else 's'}{note}", style="dim"))
+        note += f"; there are more than {shown:,}: {advice}"
+    elif count > shown:
+        note += f"; shown are the first {shown:,}: {advice}"
+    return f"{count:,} row{'' if count == 1 else 's'}{note}"
+
+
+def left_out_text(query: PushQuery) -> str:
+    """Return how many records a query has left out and why; nothing if it has none."""
+    counts = ", ".join(f"{reason} {count}" for reason, count in query.dropped().items() if count)
+    return f"records left out: {counts}" if counts else ""
 
 
 def _cell(value: Any, column: Column) -> Text:

@@ -15,6 +15,7 @@ from logflume.streams.runtime import EngineStatus
 from . import ast
 from .binding.context import OUTPUT_PREFIX
 from .catalog import Catalog, QueryInfo
+from .dead_letters import dead_letter_topic
 from .errors import StatementError
 
 
@@ -85,9 +86,10 @@ def _needs(s: ast.Statement, catalog: Catalog, properties: Mapping[str, str]) ->
             return _Needs(writes=(_given_topic(s.properties), *_topics([s.name], catalog)))
         case ast.CreateAs():
             topic = _given_topic(s.properties) or properties.get(OUTPUT_PREFIX, "") + s.name
-            return _Needs(reads=_sources_in(s, catalog), writes=(topic, *_topics([s.name], catalog)))
+            writes = (topic, *_topics([s.name], catalog), *_letters(properties))
+            return _Needs(reads=_sources_in(s, catalog), writes=writes)
         case ast.InsertQuery(target):
-            return _Needs(reads=_sources_in(s, catalog), writes=_topics([target], catalog))
+            return _Needs(reads=_sources_in(s, catalog), writes=(*_topics([target], catalog), *_letters(properties)))
         case ast.InsertValues(target):
             return _Needs(writes=_topics([target], catalog))
         case ast.Drop(name) | ast.AlterSource(name):
@@ -96,6 +98,11 @@ def _needs(s: ast.Statement, catalog: Catalog, properties: Mapping[str, str]) ->
             wanted = [q for q in catalog.queries.values() if query_id is None or q.id.upper() == query_id.upper()]
             return _Needs(writes=_topics([q.sink for q in wanted], catalog))
     return _Needs(is_admins=True)
+
+
+def _letters(properties: Mapping[str, str]) -> tuple[str, ...]:
+    topic = dead_letter_topic(properties)
+    return () if topic is None else (topic,)
 
 
 def _given_topic(properties: Iterable[ast.Property]) -> str:

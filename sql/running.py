@@ -27,6 +27,7 @@ from .planner import PlannedQuery
 from .reach import is_reachable
 
 FIRST_PAUSE_S, PAUSE_MAX_S = 1.0, 60.0
+LOOK_PAUSE_S = 1.0
 STOP_TIMEOUT_S, GONE_TIMEOUT_S = 60.0, 0.2
 _log = logging.getLogger("logflume.sql")
 
@@ -89,20 +90,29 @@ class QueryEngine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A query that is to run. `compile` refuses one that is planned otherwise than when it was made; `load` pickles."""
+    """A query that is to run. `compile` refuses one that is planned otherwise than when it was made; `load` pickles.
+
+    `letters`: its dead letter topic, if it has one of its own.
+    """
 
     compile: Callable[[], Plan]
     load: Callable[[], Plan]
+    letters: str | None = None
 
 
-MakeEngine = Callable[[Plan, Callable[[], Plan]], QueryEngine]
-"""Makes what runs a query: the compiled plan, and what compiles it elsewhere."""
+MakeEngine = Callable[[Plan, Wanted], QueryEngine]
+"""Makes what runs a query, which is compiled already."""
 
 
 def live_engines(log: Log, options: EngineOptions) -> MakeEngine:
     """Return what makes engines of streams, which ask about their topics together."""
     look = TopicLook(log.admin(), monotonic_s=time.monotonic)  # as engines go by
-    return lambda plan, load: Engine(plan, log, options, look=look)
+
+    def made(plan: Plan, wanted: Wanted) -> Engine:
+        letters = wanted.letters or options.dead_letter_topic
+        return Engine(plan, log, replace(options, dead_letter_topic=letters), look=look)
+
+    return made
 
 
 class RunningQueries:
@@ -123,6 +133,7 @@ class RunningQueries:
         self._log, self._options, self._service, self._make, self._monotonic_s = log, options, service, make, monotonic_s
         self._engines: dict[str, QueryEngine] = {}
         self._failures: dict[str, _Failure] = {}
+        self._looks_at_s: dict[str, float] = {}
 
     def keep(self, wanted: Mapping[str, Wanted]) -> None:
         """Start those that should run and do not, each compiled when it is started."""
@@ -145,7 +156,7 @@ class RunningQueries:
 
     def _start(self, query_id: str, wanted: Wanted) -> None:
         """Start a query. Raises what the engine refuses: missing topics, state that another process holds."""
-        engine = self._make(wanted.compile(), wanted.load)
+        engine = self._make(wanted.compile(), wanted)
         engine.start()
         self._engines[query_id] = engine
 
@@ -183,11 +194,22 @@ class RunningQueries:
         forget_application(self._log, self._options.state_dir, application_id(self._service, query_id), topics)
 
     def forget_if_left(self, query_id: str, topics: Iterable[str]) -> bool:
-        """Remove what a query left that another engine ran, unless that still runs it; return whether it is done."""
+        """Remove what a query left that another engine ran, unless that still runs it; return whether it is done.
+
+        Looks once a second; where that fails, it looks again.
+        """
         application, admin = application_id(self._service, query_id), self._log.admin()
-        if application in admin.list_groups() and admin.describe_group(application).members:
+        if self._monotonic_s() < self._looks_at_s.get(query_id, 0.0):
             return False
-        self.forget(query_id, topics)
+        self._looks_at_s[query_id] = self._monotonic_s() + LOOK_PAUSE_S
+        try:
+            if application in admin.list_groups() and admin.describe_group(application).members:
+                return False
+            self.forget(query_id, topics)
+        except LogflumeError as error:
+            _log.warning("what the query %s left is not removed yet: %s", query_id, error)
+            return False
+        del self._looks_at_s[query_id]
         return True
 
     def close(self) -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from prompt_toolkit.input import Input
     from prompt_toolkit.output import Output
 
+    from logflume.streams.functions import Library
+
 HELP = """\
 A statement ends with ';'. Some to begin with:
 
@@ -49,6 +51,7 @@ def run_shell(
     prompt_input: Input | None = None,
     prompt_output: Output | None = None,
     connectors: ConnectorsOf | None = None,
+    functions: Library | None = None,
     console: Console | None = None,
 ) -> int:
     """Run the shell until the user leaves; return the exit code.
@@ -57,7 +60,7 @@ def run_shell(
     `prompt_input`, `prompt_output` and `console` are for tests.
     """
     out = console or Console()
-    with open_executor(where, state_dir=state_dir, ca=ca, connectors=connectors) as executor:
+    with open_executor(where, state_dir=state_dir, ca=ca, connectors=connectors, functions=functions) as executor:
         if find_spec("prompt_toolkit") is None:
             read = plain_reader()
         else:

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 from logflume.log import LogflumeError, connect_as_owner
+from logflume.streams.functions import Library
 
 from .connectors import ConnectorsOf
 from .engine import SqlEngine
@@ -18,7 +19,12 @@ FOLLOW_EVERY_S = 0.1
 
 
 def run_worker(
-    where: str, stop: threading.Event, *, state_dir: Path | None = None, connectors: ConnectorsOf | None = None
+    where: str,
+    stop: threading.Event,
+    *,
+    state_dir: Path | None = None,
+    connectors: ConnectorsOf | None = None,
+    functions: Library | None = None,
 ) -> None:
     """Run until `stop` is set, answering pull queries of other processes. New commands are taken in within `FOLLOW_EVERY_S`.
 
@@ -27,7 +33,7 @@ def run_worker(
     """
     with (
         connect_as_owner(where) as log,
-        SqlEngine(log, state_dir or default_state_dir(where), connectors=connectors) as engine,
+        SqlEngine(log, state_dir or default_state_dir(where), connectors=connectors, library=functions) as engine,
         PullService(engine, log),
     ):
         engine.is_followed = True

@@ -17,7 +17,7 @@ from .planner import plan, rewrite
 from .rows import Reads, StoredRow, StoreRows, Within, key_format_of, stored_nodes
 from .runtime import Peers, StorePlace
 from .seams import changelog_topic
-from .showing import ROWS_MAX, html_table, show_live
+from .showing import ROWS_MAX, Page, show_live, stored_page
 from .state import EntryCodec
 
 if TYPE_CHECKING:
@@ -96,11 +96,11 @@ class StoreQuery(Reads):
         show_live(lambda: self._table(rows_max), every_s, self._sleep, looks_max)
 
     def _repr_html_(self) -> str:
-        return self._table(ROWS_MAX)
+        return self._table(ROWS_MAX).html
 
-    def _table(self, rows_max: int) -> str:
+    def _table(self, rows_max: int) -> Page:
         rows = self._rows.within(Within(limit=rows_max + 1))
-        return html_table(rows[:rows_max], has_more=len(rows) > rows_max)
+        return stored_page(rows[:rows_max], has_more=len(rows) > rows_max)
 
     @property
     def lag_records(self) -> int | None:

@@ -28,7 +28,7 @@ from .frames import read_frame as frame_schema_id
 from .headers import SCHEMA_ID_HEADERS, FrameSplitter, framed_by_headers, may_have_schema_ids, without_schema_ids
 from .json_format import ANY_JSON, check_nesting
 from .layouts import Found, Layout, Leaf, Wire, Write
-from .objects import ObjectCodec, columns_of, is_object_class, object_codec, required_fields
+from .objects import ObjectCodec, column_of_hint, columns_of, is_object_class, object_codec, required_fields
 from .registries import (
     DEFAULT_REGISTRY,
     MemoryRegistry,
@@ -131,6 +131,7 @@ __all__ = [
     "check_columns",
     "check_readable",
     "required_fields",
+    "column_of_hint",
     "columns_of",
     "double_from_text",
     "decimal",

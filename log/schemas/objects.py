@@ -182,7 +182,7 @@ def _names_with_default(cls: type[Any]) -> set[str]:
 
 
 def _field(name: str, hint: Any, has_default: bool, where: str) -> _Field:
-    type, to_column, from_column = _convert(hint, where)
+    type, to_column, from_column = column_of_hint(hint, where)
     return _Field(name, type, to_column, from_column, _is_nullable(hint), has_default)
 
 
@@ -190,25 +190,28 @@ def _is_nullable(hint: Any) -> bool:
     return hint is Any or hint is None or types.NoneType in typing.get_args(hint)
 
 
-def _convert(hint: Any, where: str) -> tuple[DataType, Convert | None, Convert | None]:
-    """Return the column type of a type hint and the two conversions (None: the value is the column value)."""
+def column_of_hint(hint: Any, where: str) -> tuple[DataType, Convert | None, Convert | None]:
+    """Return the column type of a type hint and the conversions to and from its values (None: the value is the column value).
+
+    `where` is told in errors. Raises InvalidInput: there is no column type for it.
+    """
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Required, typing.NotRequired):
-        return _convert(args[0], where)
+        return column_of_hint(args[0], where)
     if origin is typing.Annotated:
         named = next((a for a in args[1:] if isinstance(a, DataType)), None)
-        inferred = _convert(args[0], where)
+        inferred = column_of_hint(args[0], where)
         return inferred if named is None else _named(named, inferred)
     if origin in (typing.Union, types.UnionType):
         rest = [a for a in args if a is not types.NoneType]
-        return _convert(rest[0], where) if len(rest) == 1 else (ANY, None, None)
+        return column_of_hint(rest[0], where) if len(rest) == 1 else (ANY, None, None)
     if origin is typing.Literal and all(isinstance(a, str) for a in args):
         return STRING, None, None
     if origin is list:
-        element, to, back = _convert(args[0], f"{where}[]")
+        element, to, back = column_of_hint(args[0], f"{where}[]")
         return array(element), _each(to), _each(back)
     if origin in (tuple, set, frozenset) and args and (origin is not tuple or args[1:] == (...,)):
-        element, to, back = _convert(args[0], f"{where}[]")
+        element, to, back = column_of_hint(args[0], f"{where}[]")
         return array(element), _each(to) or list, _into(origin, _each(back))
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return _members(hint, where)
@@ -217,7 +220,7 @@ def _convert(hint: Any, where: str) -> tuple[DataType, Convert | None, Convert |
     if origin is dict:
         if args[0] is not str:
             raise InvalidInput(f"{where}: keys of a map must be str, found {args[0]!r}")
-        element, to, back = _convert(args[1], f"{where}{{}}")
+        element, to, back = column_of_hint(args[1], f"{where}{{}}")
         return map_of(STRING, element), _each_value(to), _each_value(back)
     if hint in (datetime.datetime, datetime.date, datetime.time):
         return _PLAIN[hint], *_TIMES[hint]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from logflume.cli.backfill_estimate import fields_of, print_estimate
-from logflume.cli.common import Bootstrap, Data, Json, make_app, print_rows, where
+from logflume.cli.common import Bootstrap, Data, Functions, Json, make_app, print_rows, where
 from logflume.cli.on_spark import Conf, Master, PropertiesFile
 from logflume.log import InvalidInput, ProgressLine
 
@@ -67,6 +67,7 @@ def backfill(
     master: Master = None,
     conf: Conf = None,
     properties_file: PropertiesFile = None,
+    functions: Functions = None,
     data: Data = None,
     bootstrap: Bootstrap = None,
     as_json: Json = False,
@@ -82,7 +83,7 @@ def backfill(
 
     settings = SparkSettings(master, parse_conf(conf or []), properties_file)
     address = where(data, bootstrap)
-    with connect_as_owner(address) as log, opened(log, file, execute) as job:
+    with connect_as_owner(address) as log, opened(log, file, execute, functions) as job:
         load_plan = job.load_plan
         from logflume.streams.spark import abort_backfill, plan_backfill
 
@@ -123,7 +124,7 @@ class Job:
 
 
 @contextmanager
-def opened(log: Any, file: Path | None, execute: str | None) -> Iterator[Job]:
+def opened(log: Any, file: Path | None, execute: str | None, functions: Path | None = None) -> Iterator[Job]:
     """Give what is computed; a query that was stopped for it goes on if that fails."""
     if file is not None:
         from logflume.streams.spark import AppFile
@@ -131,10 +132,14 @@ def opened(log: Any, file: Path | None, execute: str | None) -> Iterator[Job]:
         yield Job(AppFile(str(file.resolve())), lambda: f"hand-over done: logflume run {file} goes on at the cut")
         return
     from logflume.sql import SqlEngine
+    from logflume.sql.function_files import functions_at
     from logflume.streams.spark import is_replaced
 
     assert execute is not None
-    with tempfile.TemporaryDirectory() as scratch, SqlEngine(log, Path(scratch), runs_queries=False) as engine:
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        SqlEngine(log, Path(scratch), runs_queries=False, library=functions_at(functions)) as engine,
+    ):
         prepared = engine.prepare(execute)
         old = prepared.replaces
         if old is None:

@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,6 +26,12 @@ Data = Annotated[
 ]
 Bootstrap = Annotated[
     str | None, typer.Option("--bootstrap", metavar="HOST:PORT", help="A logflume broker or an Apache Kafka cluster.")
+]
+Functions = Annotated[
+    Path | None,
+    typer.Option(
+        "--functions", metavar="FILE", exists=True, help="Functions in Python that statements may call; a folder: all its files."
+    ),
 ]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Let everybody who reaches a listener use it, on any address.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object per line, for pipes.")]
@@ -65,10 +72,10 @@ def run_app(module: str, prog_name: str, args: Sequence[str]) -> int:
         print("\n  ".join([f"{prog_name}: {error}", *getattr(error, "__notes__", [])]), file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:
-        extra = missing_extra(error.name or "", module)
-        if extra is None:
+        advice = extra_advice(error, module)
+        if advice is None:
             raise
-        print(f"{prog_name}: needs {error.name}: pip install 'logflume[{extra}]'", file=sys.stderr)
+        print(f"{prog_name}: {advice}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -76,6 +83,12 @@ def run_app(module: str, prog_name: str, args: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return 130
     return result if isinstance(result, int) else 0
+
+
+def extra_advice(error: ModuleNotFoundError, command: str) -> str | None:
+    """Return what to install for a command, None where no extra of logflume brings the module."""
+    extra = missing_extra(error.name or "", command)
+    return None if extra is None else f"needs {error.name}: pip install 'logflume[{extra}]'"
 
 
 def missing_extra(module: str, command: str) -> str | None:

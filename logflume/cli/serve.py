@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from logflume.cli.common import Insecure, make_app
+from logflume.cli.common import Functions, Insecure, make_app
 from logflume.cli.registry import DEFAULT_LISTEN as DEFAULT_REGISTRY
 from logflume.cli.registry import parse_listen, parse_tls
 from logflume.cli.supervisor import Child, Supervisor
@@ -88,6 +88,7 @@ def serve(
         Path | None, typer.Option(metavar="FILE", help="The SQL server speaks HTTPS with this certificate (PEM).")
     ] = None,
     sql_tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's key (PEM).")] = None,
+    functions: Functions = None,
     insecure: Insecure = False,
     log_format: Annotated[LogFormat, typer.Option("--log-format", help="How the broker logs: text, or JSON lines.")] = "text",
 ) -> None:
@@ -111,6 +112,7 @@ def serve(
     registry_address = registry_listen(registry, has_users=registry_users is not None, is_insecure=insecure)
     # it acts as the data's owner for whoever it takes: where ACLs are checked, only if it has users or was asked for
     sql_options = sql_security(sql_users, sql_tls_certificate, sql_tls_key)
+    function_options = checked_functions(functions) if workers else []
     has_sql = sql or ("off" if configs.get("authorizer.class.name") and sql_users is None else DEFAULT_SQL)
     has_tls = sql_tls_certificate is not None
     sql_address = sql_listen(has_sql, has_users=sql_users is not None, has_tls=has_tls, is_insecure=insecure) if workers else None
@@ -150,13 +152,13 @@ def serve(
         workers = 0
     for number in range(workers):
         state = data.resolve() / "engine" / f"worker-{number}"
-        argv = [*python, "logflume.cli.worker", "--bootstrap", own_way, "--state-dir", str(state)]
+        argv = [*python, "logflume.cli.worker", "--bootstrap", own_way, "--state-dir", str(state), *function_options]
         supervisor.add(Child(f"engine-{number}", argv))
     if workers:
         print(f"sql       logflume sql {way_in(configs, f'{host}:{port}', config_path())}")
     listening: list[tuple[Child, str]] = []
     if sql_address is not None and workers:
-        sql_options += ["--insecure"] if insecure else []
+        sql_options += [*function_options, *(["--insecure"] if insecure else [])]
         listening.append((start_sql(supervisor, sql_address, own_way, data, sql_options), sql_address))
     if registry_address is not None:
         child = start_registry(supervisor, registry_address, own_way, log_format, registry_users, is_insecure=insecure)
@@ -193,6 +195,16 @@ def way_in(configs: Mapping[str, str], address: str, path: Path) -> str:
 def missing_modules() -> list[str]:
     """Return which modules of the SQL engine are not installed."""
     return [name for name in ("rocksdict", "starlette", "uvicorn", "hypercorn") if find_spec(name) is None]
+
+
+def checked_functions(path: Path | None) -> list[str]:
+    """Return the option of the processes that run SQL. Raises InvalidInput: a file cannot be loaded."""
+    if path is None or missing_modules():
+        return []
+    from logflume.sql.function_files import load_functions
+
+    load_functions(path)
+    return ["--functions", str(path.resolve())]
 
 
 def sql_security(users: Path | None, certificate: Path | None, key: Path | None) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from logflume.cli.common import Bootstrap, Data, Insecure, Json, make_app, where
+from logflume.cli.common import Bootstrap, Data, Functions, Insecure, Json, make_app, where
 from logflume.cli.registry import parse_listen, parse_tls
 from logflume.cli.sql_migrate import app as migrate
 from logflume.cli.sql_on_spark import on_spark
@@ -20,6 +20,9 @@ from logflume.log.children import end_with_parent
 
 if TYPE_CHECKING:
     from logflume.sql.connectors import ConnectorsOf
+    from logflume.streams.functions import Library
+
+SERVER_VARIABLE = "LOGFLUME_SQL_SERVER"
 
 app = make_app(
     "SQL over topics. Without -e or -f a shell: statements end with ; and Ctrl-C stops the running query only.\n\n"
@@ -43,13 +46,14 @@ def sql(
         str | None,
         typer.Option(
             metavar="URL",
-            envvar="LOGFLUME_SQL_SERVER",
+            envvar=SERVER_VARIABLE,
             help="A SQL server, http(s)://[USER:PASSWORD@]HOST:PORT; users also by $LOGFLUME_SQL_AUTH.",
         ),
     ] = None,
     ca: Annotated[
         Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Who signed the server's certificate (PEM).")
     ] = None,
+    functions_path: Functions = None,
     data: Data = None,
     bootstrap: Bootstrap = None,
     as_json: Json = False,
@@ -60,10 +64,33 @@ def sql(
         return
     if execute is not None and file is not None:
         raise InvalidInput("give either -e SQL or -f FILE, not both")
-    if server is not None and (data is not None or bootstrap is not None):
-        raise InvalidInput("give either --server, or --data or --bootstrap: statements go to a server or to a log")
+    if server is not None and functions_path is not None:
+        raise InvalidInput("functions run where the queries do: start the server with --functions, not what asks it")
     if as_csv and (as_json or (execute is None and file is None)):
         raise InvalidInput("--csv is for -e and -f, and excludes --json")
+    address, connectors = place_of(server, data, bootstrap)
+    own = None if server is not None else _own_functions(functions_path)
+    if execute is None and file is None:
+        from logflume.sql.shell import run_shell
+
+        raise typer.Exit(run_shell(address, ca=ca, is_json=as_json, connectors=connectors, functions=own))
+    from logflume.sql.batch import run_batch
+
+    raise typer.Exit(
+        run_batch(address, text=execute, path=file, ca=ca, is_json=as_json, is_csv=as_csv, connectors=connectors, functions=own)
+    )
+
+
+def _own_functions(path: Path | None) -> Library | None:
+    from logflume.sql.function_files import functions_at
+
+    return functions_at(path)
+
+
+def place_of(server: str | None, data: str | None, bootstrap: str | None) -> tuple[str, ConnectorsOf | None]:
+    """Return where statements go, and who runs the connectors that they make. Raises InvalidInput."""
+    if server is not None and (data is not None or bootstrap is not None):
+        raise InvalidInput("give either --server, or --data or --bootstrap: statements go to a server or to a log")
     if server is not None and not server.startswith(("http://", "https://")):
         raise InvalidInput(f"--server is a URL such as http://127.0.0.1:8088, found {server!r}")
     connectors: ConnectorsOf | None = None
@@ -71,14 +98,7 @@ def sql(
         from logflume.cli.sql_connectors import SqlConnectors
 
         connectors = SqlConnectors
-    address = server or where(data, bootstrap, may_create=True)
-    if execute is None and file is None:
-        from logflume.sql.shell import run_shell
-
-        raise typer.Exit(run_shell(address, ca=ca, is_json=as_json, connectors=connectors))
-    from logflume.sql.batch import run_batch
-
-    raise typer.Exit(run_batch(address, text=execute, path=file, ca=ca, is_json=as_json, is_csv=as_csv, connectors=connectors))
+    return server or where(data, bootstrap, may_create=True), connectors
 
 
 @app.command()
@@ -101,6 +121,7 @@ def serve(
     ] = None,
     tls_certificate: Annotated[Path | None, typer.Option(metavar="FILE", help="Speak HTTPS with this certificate (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's key (PEM).")] = None,
+    functions_path: Functions = None,
     insecure: Insecure = False,
     data: Data = None,
     bootstrap: Bootstrap = None,
@@ -136,6 +157,7 @@ def serve(
         tls=tls,
         is_insecure=insecure,
         connectors=SqlConnectors,
+        functions=_own_functions(functions_path),
     )
 
 
@@ -156,6 +178,7 @@ def run_case_files(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Case files in ksqlDB's JSON form, or folders of them.")],
     name: Annotated[list[str] | None, typer.Option("--name", help="Only cases whose name holds this; may be repeated.")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every case, not only those that fail.")] = False,
+    functions_path: Functions = None,
     as_json: Json = False,
 ) -> None:
     """Run case files and close with `N passed, N failed, N skipped`.
@@ -164,4 +187,4 @@ def run_case_files(
     """
     from logflume.sql.testing import run_cases
 
-    raise typer.Exit(run_cases(list(paths), names=name or [], is_json=as_json, is_verbose=verbose))
+    raise typer.Exit(run_cases(list(paths), names=name or [], is_json=as_json, is_verbose=verbose, functions=functions_path))

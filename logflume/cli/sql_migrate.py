@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from logflume.cli.common import Bootstrap, Data, Json, make_app, where
+from logflume.cli.common import Bootstrap, Data, Functions, Json, make_app, where
 
 if TYPE_CHECKING:
     from logflume.sql.migrations import Migration, Migrations
@@ -22,12 +22,13 @@ DEFAULT = Path("migrations")
 
 
 @contextmanager
-def _opened(folder: Path, data: str | None, bootstrap: str | None) -> Iterator[Migrations]:
+def _opened(folder: Path, data: str | None, bootstrap: str | None, functions: Path | None = None) -> Iterator[Migrations]:
+    from logflume.sql.function_files import functions_at
     from logflume.sql.migrations import Migrations, read_folder
     from logflume.sql.opening import open_engine
 
     read_folder(folder)
-    with open_engine(where(data, bootstrap, may_create=True)) as engine:
+    with open_engine(where(data, bootstrap, may_create=True), functions=functions_at(functions)) as engine:
         yield Migrations(engine, folder)
 
 
@@ -48,6 +49,7 @@ def apply(
     until: Annotated[int | None, typer.Option(metavar="VERSION", help="The last version to run; all without it.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Run a version from its start that a process ended within.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be run.")] = False,
+    functions: Functions = None,
     data: Data = None,
     bootstrap: Bootstrap = None,
     as_json: Json = False,
@@ -56,7 +58,7 @@ def apply(
 
     Example: logflume sql migrate apply --bootstrap 127.0.0.1:9092
     """
-    with _opened(folder, data, bootstrap) as migrations:
+    with _opened(folder, data, bootstrap, functions) as migrations:
         if dry_run:
             for each in migrations.pending():
                 if until is None or each.version <= until:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from logflume.cli.common import Bootstrap, Data, Json, where
+from logflume.cli.common import Bootstrap, Data, Functions, Json, where
 from logflume.cli.on_spark import Conf, Every, Master, PropertiesFile, UntilEnd, describe_batch, session_until_stopped
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def on_spark(
     properties_file: PropertiesFile = None,
     every: Every = None,
     until_end: UntilEnd = False,
+    functions_path: Functions = None,
     data: Data = None,
     bootstrap: Bootstrap = None,
     as_json: Json = False,
@@ -41,10 +42,12 @@ def on_spark(
 
     Example: logflume sql on-spark --master spark://master:7077 --state-dir /shared/sql --bootstrap broker:9092
     """
+    from logflume.sql.function_files import functions_at
     from logflume.sql.on_spark import drive_queries
     from logflume.streams.spark import SparkSettings, parse_conf, run_continuously
 
     settings = SparkSettings(master, parse_conf(conf or []), properties_file)
+    functions = functions_at(functions_path)
     address, printing = where(data, bootstrap), threading.Lock()
     told: dict[str, str] = {}
 
@@ -81,4 +84,4 @@ def on_spark(
                 on_batch=show,
             )
 
-        drive_queries(address, run, stopping, state_dir=state_dir, until_end=until_end, on_status=tell)
+        drive_queries(address, run, stopping, state_dir=state_dir, functions=functions, until_end=until_end, on_status=tell)

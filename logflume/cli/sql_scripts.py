@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from logflume.cli.common import Bootstrap, Data, Json, where
+from logflume.cli.common import Bootstrap, Data, Functions, Json, where
 from logflume.log import InvalidInput
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def lint(
         str | None,
         typer.Option("--registry", metavar="URL", help="Where columns that statements do not name are looked up."),
     ] = None,
+    functions_path: Functions = None,
     data: Data = None,
     bootstrap: Bootstrap = None,
     as_json: Json = False,
@@ -85,8 +86,8 @@ def lint(
     from logflume.sql.findings import Severity
 
     texts = [(path, _read(path)) for path in files]
-    catalog = None if data is None and bootstrap is None else _existing(where(data, bootstrap))
-    findings = _linter(catalog, registry)
+    catalog = None if data is None and bootstrap is None else _existing(where(data, bootstrap), functions_path)
+    findings = _linter(catalog, registry, functions_path)
     failing = {Severity.ERROR, Severity.WARNING} if strict else {Severity.ERROR}
     is_bad = False
     for path, text in texts:
@@ -97,31 +98,35 @@ def lint(
         raise typer.Exit(1)
 
 
-def _linter(catalog: Catalog | None, registry_url: str | None) -> Callable[[str], Iterable[Finding]]:
+def _linter(catalog: Catalog | None, registry_url: str | None, functions: Path | None) -> Callable[[str], Iterable[Finding]]:
     """Return what looks at a script: its plans too where the engine is installed, else its syntax alone, and says so."""
     if find_spec("rocksdict") is None:
+        if functions is not None:
+            raise InvalidInput("--functions needs the engine, which plans with them: pip install 'logflume[sql]'")
         if registry_url is not None:
             raise InvalidInput("--registry needs the engine, which looks up columns there: pip install 'logflume[sql]'")
         from logflume.sql.findings import syntax_findings
 
         print("only the syntax is checked; names, types and plans need the engine: pip install 'logflume[sql]'", file=sys.stderr)
         return syntax_findings
+    from logflume.sql.function_files import functions_at
     from logflume.sql.lint import lint_script
 
-    return partial(lint_script, catalog=catalog, registry_url=registry_url)
+    return partial(lint_script, catalog=catalog, registry_url=registry_url, functions=functions_at(functions))
 
 
-def _existing(address: str) -> Catalog:
+def _existing(address: str, functions: Path | None) -> Catalog:
     """Return what exists on a log; nothing is run there."""
     import tempfile
 
     from logflume.log import connect_as_owner
     from logflume.sql.engine import SqlEngine
+    from logflume.sql.function_files import functions_at
 
     with (
         tempfile.TemporaryDirectory() as folder,
         connect_as_owner(address) as log,
-        SqlEngine(log, Path(folder), runs_queries=False) as engine,
+        SqlEngine(log, Path(folder), runs_queries=False, library=functions_at(functions)) as engine,
     ):
         engine.following.catch_up()
         return engine.catalog

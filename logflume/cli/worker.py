@@ -16,6 +16,7 @@ from logflume.cli.sql_connectors import SqlConnectors
 from logflume.log import LogflumeError
 from logflume.log.children import end_with_parent
 from logflume.log.collector import ShortCollections
+from logflume.sql.function_files import functions_at
 from logflume.sql.worker import run_worker
 
 
@@ -25,6 +26,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m logflume.cli.worker", description=__doc__)
     parser.add_argument("--bootstrap", required=True, metavar="WHERE", help="the broker: HOST:PORT or unix:PATH")
     parser.add_argument("--state-dir", required=True, type=Path, metavar="DIR", help="where the state of the queries is kept")
+    parser.add_argument("--functions", type=Path, metavar="FILE", help="functions in Python that queries may call; or a folder")
     args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     stopping = threading.Event()
@@ -32,7 +34,8 @@ def main() -> int:
         signal.signal(stop_signal, lambda *_: stopping.set())
     try:
         with ShortCollections().over_batches():
-            run_worker(args.bootstrap, stopping, state_dir=args.state_dir, connectors=SqlConnectors)
+            functions = functions_at(args.functions)
+            run_worker(args.bootstrap, stopping, state_dir=args.state_dir, connectors=SqlConnectors, functions=functions)
     except LogflumeError as error:
         print(error, file=sys.stderr)
         return 1

@@ -146,6 +146,12 @@ def _check_once_only(query: ast.Query) -> None:
 
 def _first_rows(top: TopRows, context: Context, target: Target) -> BoundQuery:
     """Bind the first rows of each group, which are a table."""
+    if bind_relation(top.query, context, lambda ref: _inner_relation(ref, context, target)).is_table:
+        raise StatementError(
+            f"the first rows of groups are those of a stream, found the table {top.query.source.name or top.query.source.alias}: "
+            "a query that ends, without EMIT CHANGES, has them of a table",
+            top.query.source.span,
+        )
     inner = bind_query(top.kept(), context, replace(target, sink=None, timestamp=None))
 
     def binder(scope: Scope) -> Binder:
@@ -188,6 +194,12 @@ def _distinct(query: ast.Query, relation: Relation, context: Context, target: Ta
 def _inner_relation(ref: ast.SourceRef, context: Context, target: Target) -> Relation:
     """Bind a query in the place of a source: its columns under the alias, its key where the SELECT has it."""
     assert ref.query is not None
+    if top_rows(ref.query) is not None:
+        raise StatementError(
+            f"{ref.alias} is the first rows of groups, which another query reads only from a table of theirs: CREATE TABLE "
+            "... AS SELECT ... QUALIFY, then read that",
+            ref.span,
+        )
     bound = bind_query(ref.query, context, replace(target, sink=None, timestamp=None, needs_undo=True))
     for column in bound.value:
         if column.name in RESERVED_COLUMNS:

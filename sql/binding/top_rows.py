@@ -78,8 +78,9 @@ def top_rows(query: ast.Query) -> TopRows | None:
     is_one = over is not None and all(each == over for each in overs) and over.call.name == "ROW_NUMBER" and not over.call.args
     if over is None or count is None or not is_one or not over.partition_by or len(over.order_by) != 1:
         raise _refused(over, query)
-    has_more = query.group_by is not None or query.partition_by is not None or query.window is not None or query.is_distinct
-    if not over.order_by[0].is_descending or has_more or query.unions or place is None:
+    clauses = (query.group_by, query.partition_by, query.window, query.having)
+    has_more = any(clause is not None for clause in clauses) or query.is_distinct or bool(query.unions)
+    if not over.order_by[0].is_descending or over.order_by[0].has_nulls_first or has_more or place is None:
         raise _refused(over, query)
     items = [(_name(i), i.expression) for i in query.select if i is not place]
     found = [(name, e) for name, e in items if e is not None and not any(isinstance(n, ast.Over) for n in walk(e))]
@@ -150,6 +151,10 @@ def _expressions(query: ast.Query) -> list[ast.Expression]:
 
 
 def _name(item: ast.SelectItem) -> str:
+    if item.expression is None:
+        raise StatementError(
+            "the first rows of groups have the columns that the SELECT names: name them in place of *", item.span
+        )
     if item.alias is not None:
         return item.alias
     if isinstance(item.expression, ast.Name):

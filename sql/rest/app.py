@@ -46,7 +46,7 @@ from .inserts import acknowledged
 from .queries import Queries, whole, written
 from .requests import RIGHTS, CloseRequest, KsqlRequest, StreamRequest, TerminateRequest, body_of, decoded, session_of
 from .statements import Statements
-from .terminating import terminate
+from .terminating import checked_patterns, terminate
 from .values import to_json
 
 COMMAND_WAIT_S, COMMAND_POLL_S, COMMAND_POLL_MAX_S = 5.0, 0.05, 1.0
@@ -54,6 +54,7 @@ COMMANDS_AHEAD_MAX = 1000
 """So many numbers further than the last command no other server can be: nothing is waited for."""
 FIRST_READS_MAX = 16
 """Requests at a time that wait until a new query has read its topics: each holds a thread, of the 40 that all requests share."""
+TERMINATED_TEXT = "The cluster has been terminated. No new request will be accepted."
 JSON = "application/vnd.ksql.v1+json"
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -98,23 +99,31 @@ class SqlApp:
         routes: list[Any] = [Route(path, _answering(handler), methods=["GET"]) for path, handler in gets.items()]
         routes.append(WebSocketRoute("/ws/query", self._socket))
         others = Starlette(routes=routes, exception_handlers={404: _not_found, 405: _not_found})
-        answering = {path: _answering(handler, self._why_not) for path, handler in posts.items()}
+        answering = {path: _answering(handler, self._check_begins) for path, handler in posts.items()}
         self.asgi: ASGIApp = _Guard(_Posts(answering, others), users)
 
     def close(self) -> None:
         """End the queries that are still followed, and begin nothing any more."""
         self._refusal = RestError(SHUTTING_DOWN, "The server is shutting down")
-        self._queries.close_all()
+        self._queries.close_all(self._refusal)
 
-    def _why_not(self) -> RestError | None:
-        """Return why nothing is begun any more."""
-        return self._refusal
+    def _check_begins(self) -> None:
+        """Raises RestError: nothing is begun any more."""
+        if self._refusal is not None:
+            raise self._refusal
 
     async def _terminate(self, request: Request) -> Response:
         asked = decoded(await body_of(request), TerminateRequest)
-        await run_in_threadpool(terminate, self._engine, asked.deleteTopicList, session_of(None, None, request.scope))
-        self._refusal = RestError(TERMINATED, "The cluster has been terminated. No new request will be accepted.")
-        self._queries.close_all()
+        session = session_of(None, None, request.scope)
+        wanted = checked_patterns(asked.deleteTopicList, session)
+        self._check_begins()
+        self._refusal = own = RestError(TERMINATED, TERMINATED_TEXT)  # nothing is begun while this goes on
+        try:
+            await run_in_threadpool(terminate, self._engine, wanted, session)
+        except BaseException:
+            self._refusal = None if self._refusal is own else self._refusal
+            raise
+        await run_in_threadpool(self._queries.close_all, own)
         return _json([])
 
     async def _ksql(self, request: Request) -> Response:
@@ -177,7 +186,7 @@ class SqlApp:
         return StreamingResponse(written(started, form, self._queries), media_type=form.media_type)
 
     async def _inserts(self, request: Request) -> Response:
-        lines = acknowledged(request.stream(), self._engine, request.scope[RIGHTS])
+        lines = acknowledged(self._parts(request), self._engine, request.scope[RIGHTS])
         first = await anext(lines)  # the target is refused with a status of its own
 
         async def all_lines() -> AsyncIterator[bytes]:
@@ -190,6 +199,12 @@ class SqlApp:
 
         return _TwoWay(all_lines(), media_type=Delimited.media_type)
 
+    async def _parts(self, request: Request) -> AsyncIterator[bytes]:
+        """Yield the parts of a request that stays open, as long as anything is begun. Raises RestError."""
+        async for part in request.stream():
+            self._check_begins()
+            yield part
+
     async def _close(self, request: Request) -> Response:
         asked = decoded(await body_of(request), CloseRequest)
         if not await run_in_threadpool(self._queries.close, asked.queryId):
@@ -201,6 +216,7 @@ class SqlApp:
         await socket.accept()
         form, code = _SocketForm(), 1000
         try:
+            self._check_begins()
             asked = decoded(socket.query_params.get("request", ""), KsqlRequest)
             session = session_of(asked.streamsProperties, asked.sessionVariables, socket.scope, asked.requestProperties)
             await self._has_applied(asked.commandSequenceNumber)
@@ -329,13 +345,12 @@ def _json(content: Any, status: int = 200) -> Response:
     return Response(to_json(content), status, media_type=JSON)
 
 
-def _answering(handler: Handler, why_not: Callable[[], RestError | None] = lambda: None) -> Handler:
-    """Return a handler whose errors are answered in the interface's form. `why_not`: why it may not begin, if so."""
+def _answering(handler: Handler, check_begins: Callable[[], None] = lambda: None) -> Handler:
+    """Return a handler whose errors are answered in the interface's form. `check_begins` raises RestError if it may not begin."""
 
     async def answer(request: Request) -> Response:
         try:
-            if (refusal := why_not()) is not None:
-                raise refusal
+            check_begins()
             return await handler(request)
         except (LogflumeError, RestError) as error:
             refused = as_rest_error(error)

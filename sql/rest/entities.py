@@ -190,6 +190,7 @@ def _query(query: QueryInfo, catalog: Catalog, status: Mapping[str, EngineStatus
         "statusCount": {state: 1},
         "queryType": "PERSISTENT",
         "state": state,
+        **({} if query.dead_letter_topic is None else {"deadLetterTopic": query.dead_letter_topic}),
     }
 
 

@@ -37,6 +37,7 @@ class Queries:
     def __init__(self, engine: SqlEngine, *, push_max: int = PUSH_QUERIES_MAX) -> None:
         self._engine, self._push_max = engine, push_max
         self._running: dict[str, PushQuery] = {}
+        self._refusal: RestError | None = None
         self._name, self._numbers = uuid.uuid4().hex[:8], itertools.count(1)
         self._lock = threading.Lock()
 
@@ -44,7 +45,7 @@ class Queries:
         """Start one query; a pull query is answered here. `close` ends it.
 
         Raises:
-            RestError: it is no query, is refused, or too many run.
+            RestError: it is no query, is refused, too many run, or none is begun any more.
         """
         try:
             if (found := self._pulled(text, session, KEYS_MAX)) is not None:
@@ -65,7 +66,12 @@ class Queries:
             name = statement.topic if isinstance(statement, ast.Print) else statement.query.source.name
             query_id = f"transient_{name}_{uuid.uuid4().hex[:16]}"
             with self._lock:
-                self._running[query_id] = result
+                refusal = self._refusal
+                if refusal is None:
+                    self._running[query_id] = result
+            if refusal is not None:
+                result.close()
+                raise refusal
             return StartedQuery(query_id, result.columns, {}, result)
         assert isinstance(result, Rows)
         assert isinstance(statement, ast.QueryStatement)
@@ -100,8 +106,11 @@ class Queries:
             query.close()
         return query is not None
 
-    def close_all(self) -> None:
-        for query_id in list(self._running):
+    def close_all(self, refusal: RestError) -> None:
+        """End all push queries; one that is being started gets this refusal."""
+        with self._lock:
+            self._refusal, running = refusal, list(self._running)
+        for query_id in running:
             self.close(query_id)
 
 

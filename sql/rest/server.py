@@ -23,6 +23,7 @@ from logflume.sql.engine import DEFAULT_SERVICE, SqlEngine
 from logflume.sql.places import default_state_dir
 from logflume.sql.pull_service import PullService
 from logflume.sql.warming import warm_up
+from logflume.streams.functions import Library
 
 from .app import SqlApp
 from .connections import KEEP_ALIVE_S, FirstBytes
@@ -150,6 +151,7 @@ def run_server(
     tls: Tls | None = None,
     is_insecure: bool = False,
     connectors: ConnectorsOf | None = None,
+    functions: Library | None = None,
 ) -> None:
     """Serve a log until `stop` is set; print where. `runs_queries` False: workers run the queries, and are asked.
 
@@ -163,7 +165,12 @@ def run_server(
     with ExitStack() as stack:
         log = stack.enter_context(connect_as_owner(where))
         made = SqlEngine(
-            log, state_dir or default_state_dir(where), service=service, runs_queries=runs_queries, connectors=connectors
+            log,
+            state_dir or default_state_dir(where),
+            service=service,
+            runs_queries=runs_queries,
+            connectors=connectors,
+            library=functions,
         )
         engine = stack.enter_context(made)
         if runs_queries:

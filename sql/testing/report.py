@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from logflume.log import InvalidInput
+from logflume.sql.function_files import load_functions
 
 from .cases import Case, CaseFault, load_cases
 from .functions import case_library
@@ -26,11 +27,11 @@ def select_cases(paths: Iterable[Path], *, names: Sequence[str] = ()) -> Iterato
                 yield case
 
 
-def run_all(cases: Iterable[Case]) -> Iterator[Outcome]:
+def run_all(cases: Iterable[Case], *, functions: Path | None = None) -> Iterator[Outcome]:
     """Run cases one after the other; a fault of the runner or of the engine is a failure that says so."""
     for case in cases:
         try:
-            yield run_case(case, case_library())
+            yield run_case(case, case_library() if functions is None else load_functions(functions, case_library()))
         except InvalidInput:
             raise
         except Exception as e:  # noqa: BLE001 - one broken case must not hide the others
@@ -43,14 +44,17 @@ def run_cases(
     names: Sequence[str] = (),
     is_json: bool = False,
     is_verbose: bool = False,
+    functions: Path | None = None,
     write: Callable[[str], None] = print,
 ) -> int:
     """Run case files; return the exit code: 0 when none failed, 1 when some did, 2 when a file cannot be run.
 
+    `functions`: a file or a folder of functions in Python that they may call beside those there are.
+
     Writes a line per file with failures first, then per failed case its reason, and `N passed, N failed, N skipped` last.
     """
     try:
-        outcomes = list(run_all(select_cases([Path(p) for p in paths], names=names)))
+        outcomes = list(run_all(select_cases([Path(p) for p in paths], names=names), functions=functions))
     except CaseFault as e:
         write(json.dumps({"error": str(e)}) if is_json else f"error: {e}")
         return 2

@@ -47,7 +47,7 @@ class Library:
     def unknown(self, name: str) -> str:
         """Return the message for a name that no function has, with near matches."""
         near = near_matches(name, self.names())
-        hint = f"; did you mean {' or '.join(near)}?" if near else "; SHOW FUNCTIONS lists them"
+        hint = f"; did you mean {' or '.join(near)}?" if near else "; SHOW FUNCTIONS lists them."
         return f"Can't find any functions with the name '{name}'{hint}"
 
     def extended(

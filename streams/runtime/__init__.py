@@ -13,7 +13,7 @@ from .replay import replay
 from .run import describe_status, run_app
 from .status import CommitStatus, EngineState, EngineStatus, InputStatus, LeftOut, TaskStatus, added_up
 from .topic_look import TopicLook
-from .topics import create_results, prepare_topics
+from .topics import create_results, ensure_dead_letter_topic, prepare_topics
 
 __all__ = [
     "CommitStatus",
@@ -42,6 +42,7 @@ __all__ = [
     "added_up",
     "create_results",
     "describe_status",
+    "ensure_dead_letter_topic",
     "forget_application",
     "instances",
     "internal_topics",

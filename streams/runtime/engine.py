@@ -33,7 +33,7 @@ from .session import Session, is_fatal, is_replaced
 from .status import CommitTimes, EngineState, EngineStatus, InputStatus, LeftOut, RateMeter, TaskStatus, added_up
 from .task import Ending, Task, TaskCounts
 from .topic_look import TopicLook
-from .topics import DEAD_LETTER_CONFIGS, ensure_topic, prepare_topics
+from .topics import ensure_dead_letter_topic, prepare_topics
 from .watch import Watch
 
 _decode_ask = msgspec.msgpack.Decoder(Ask).decode
@@ -96,7 +96,7 @@ class Engine:
         check_stores(self.plan, admin, self.options.drops)
         topics = prepare_topics(self.plan, admin)
         if self.options.dead_letter_topic is not None:
-            ensure_topic(admin, self.options.dead_letter_topic, 1, DEAD_LETTER_CONFIGS)
+            ensure_dead_letter_topic(admin, self.options.dead_letter_topic)
         self._directory = StateDirectory(self.options.state_dir, self.plan.application, host=socket.gethostname())
         if self.options.endpoint is not None:
             self._endpoint = self._open_endpoint(self.options.endpoint, self._directory)

@@ -204,6 +204,7 @@ def open_task(
             name,
             handlers=around.options.handlers,
             keeps_letters=around.options.dead_letter_topic is not None,
+            application=around.plan.application,
         ),
         checkpoint=checkpoint,
         repartition_topics=around.topics.repartition_topics,

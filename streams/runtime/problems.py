@@ -61,11 +61,13 @@ class DeadLetter:
 class TaskProblems:
     """The `Problems` of one task. `chunks` is set by the task to what is being processed.
 
-    `places`: the counts, place by place; `samples`: the first one of each.
+    `places`: the counts, place by place; `samples`: the first one of each. Letters name the application: several may share a
+    topic.
     """
 
-    def __init__(self, task: str, *, handlers: Handlers, keeps_letters: bool) -> None:
+    def __init__(self, task: str, *, handlers: Handlers, keeps_letters: bool, application: str = "") -> None:
         self._task = task
+        self._whose = {"application": application, "task": task}
         self._handlers = handlers
         self._keeps_letters = keeps_letters
         self.counts: Counter[str] = Counter()
@@ -94,7 +96,7 @@ class TaskProblems:
             hint = f" ({HINTS[reason]})" if is_first and reason in HINTS else ""
             _log.log(level, "task %s, node %s: %s left out (%s): %s%s%s", self._task, node, where, reason, cause, hint, more)
         if self._keeps_letters and record is not None:
-            facts = {"topic": topic, "partition": partition, "offset": offset, "task": self._task, "node": node, "reason": reason}
+            facts = {"topic": topic, "partition": partition, "offset": offset, **self._whose, "node": node, "reason": reason}
             self.letters.append(_letter(record, facts | _cause(cause)))
 
     def refused(self, node: str, topic: str, record: Record, cause: object, *, is_computed: bool = False) -> None:
@@ -114,7 +116,7 @@ class TaskProblems:
         if self.counts["refused"] <= _LOGGED_IN_FULL:
             _log.warning("task %s, node %s: the log does not take %s: %s", self._task, node, what, cause)
         if self._keeps_letters:
-            facts = {"topic": topic, "task": self._task, "node": node, "reason": "refused"}
+            facts = {"topic": topic, **self._whose, "node": node, "reason": "refused"}
             self.letters.append(_letter(record, facts | _cause(cause)))
 
     def _count_place(self, place: Place, what: str, cause: object) -> None:

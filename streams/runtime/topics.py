@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 
-from logflume.log import ErrorCode, InvalidInput, KafkaError, TopicDescription
+from logflume.log import ErrorCode, InvalidInput, KafkaError, LogflumeError, TopicDescription
 from logflume.log.interfaces import Admin, NewTopic
 from logflume.streams.graph import TimeWindow
 from logflume.streams.seams import OutputTopic, Plan, SubTopology, changelog_topic
+
+from .rules import rules_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +137,22 @@ _TIME_LIMIT = "message.timestamp.after.max.ms"
 _TAKE_ALL = {"max.message.bytes": str(16 * 1024**2), _TIME_LIMIT: str((1 << 63) - 1)}
 """Event times may lie ahead, and what the engine makes of a record may be larger than it was."""
 _REPARTITION_CONFIGS = {"cleanup.policy": "delete", "message.timestamp.type": "CreateTime", **_KEEP_ALL, **_TAKE_ALL}
-DEAD_LETTER_CONFIGS = {"cleanup.policy": "delete", **_KEEP_ALL, **_TAKE_ALL}
+_DEAD_LETTER_CONFIGS = {"cleanup.policy": "delete", **_KEEP_ALL, **_TAKE_ALL}
 """A dead letter keeps the time of its record, by which retention would take it for old."""
 
 
-def ensure_topic(admin: Admin, topic: str, partitions: int, configs: Mapping[str, str]) -> TopicDescription:
-    """Create a topic if it does not exist; return it as it is."""
-    return _create(admin, {topic: NewTopic(partitions, configs)})[topic]
+def ensure_dead_letter_topic(admin: Admin, topic: str) -> None:
+    """Create a dead letter topic if it does not exist. Raises InvalidInput: letters would replace each other in it."""
+    _create(admin, {topic: NewTopic(1, _DEAD_LETTER_CONFIGS)})
+    try:
+        rules = rules_of(admin.topic_configs(topic))
+    except LogflumeError:
+        return  # not allowed to ask
+    if rules.needs_key:
+        raise InvalidInput(
+            f"the dead letter topic {topic!r} is compacted, so of the letters of one key the last alone would be kept; choose "
+            "another topic, or set its cleanup.policy to delete"
+        )
 
 
 def _create(admin: Admin, wanted: Mapping[str, NewTopic]) -> dict[str, TopicDescription]:

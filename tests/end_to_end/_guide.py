@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.sql._notebook import Notebook
+
 from ._warm import warm_commands
 
 FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
@@ -40,6 +42,10 @@ class Block:
     def is_beside(self) -> bool:
         return "terminal" in self.title
 
+    @property
+    def is_cell(self) -> bool:
+        return "notebook" in self.title
+
 
 def blocks_of(page: Path) -> list[Block]:
     """Return the blocks of a page in order."""
@@ -59,6 +65,7 @@ class Reader:
     folder: Path
     here: dict[str, str]
     scope: dict[str, Any] = field(default_factory=lambda: {"__name__": "__main__"})
+    notebook: Notebook | None = None
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def follow(self, blocks: list[Block]) -> None:
@@ -73,6 +80,8 @@ class Reader:
             text = text.replace(name, here)
         if block.is_file:
             (self.folder / block.title).write_text(text)
+        elif block.is_cell:
+            self.compare(block, expected, self.run_cell(block, text))
         elif block.language == "python":
             self.compare(block, expected, self.run_python(block, text))
         elif block.language in ("bash", "sql") and block.title != "once, from the sources":
@@ -88,6 +97,13 @@ class Reader:
         with contextlib.redirect_stdout(printed), contextlib.chdir(self.folder):
             exec(compile(text, block.place, "exec"), self.scope)
         return printed.getvalue()
+
+    def run_cell(self, block: Block, text: str) -> str:
+        self.notebook = self.notebook or Notebook(self.folder / "notebook")
+        with contextlib.chdir(self.folder):
+            ran = self.notebook.run(text)
+        assert ran.is_done, f"{block.place} failed: {ran.printed}"
+        return "\n".join([ran.printed, *ran.shown])
 
     def compare(self, block: Block, expected: str, printed: str) -> None:
         assert expected.strip() in printed, f"{block.place} printed {printed!r}"
@@ -117,6 +133,8 @@ class Reader:
         }
 
     def stop(self) -> None:
+        if self.notebook is not None:
+            self.notebook.close()
         for process in self.running:
             process.send_signal(signal.SIGINT)
         for process in self.running:

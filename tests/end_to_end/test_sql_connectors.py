@@ -17,6 +17,8 @@ from logflume.log import Log, connect
 from logflume.sql import Message, Rows, SqlEngine, StatementError
 from logflume.sql.entity_results import results_of
 from logflume.sql.rest import SqlServer
+from logflume.sql.rest.terminating import terminate
+from logflume.sql.session import Session
 
 ROWS = "id,name\n1,ann\n2,bob\n"
 SOURCE = (
@@ -196,3 +198,14 @@ def test_a_sink_takes_its_columns_from_the_stream_over_its_topic(log: Log, tmp_p
             StatementError, match=r"ITEMS and SALES see the topics differently; .*'value.columns' = 'ITEM STRING'"
         ):
             list(engine.execute(SINK.replace(", 'value.columns' = 'v STRING'", "").format(topic="sales")))
+
+
+def test_connectors_end_with_the_service(log: Log, tmp_path: Path) -> None:
+    file = tmp_path / "people.csv"
+    file.write_text(ROWS)
+    with engine_on(log, tmp_path / "sql") as engine:
+        list(engine.execute(SOURCE.format(path=file).replace("people", "`of.people`", 1)))
+        assert list(engine.catalog.connectors) == ["of.people"]
+        terminate(engine, [], Session())
+        assert not engine.catalog.connectors
+        assert not rows(engine, "SHOW CONNECTORS;")

@@ -10,7 +10,7 @@ import pytest
 import logflume as lf
 from logflume.log import Log, TopicPartition, connect
 from logflume.sql import Message, SqlEngine
-from logflume.sql.first_read import LIMIT_S, wait_until_read
+from logflume.sql.first_read import LIMIT_S, FirstRead, wait_until_read
 from logflume.sql.session import Session
 
 SALES = 4000
@@ -78,3 +78,14 @@ def test_one_that_takes_long_is_said_to_go_on(log: Log) -> None:
     gone_s = clock_s[0]
     assert waited(has_failed=False, until_s=gone_s - 1) == "0 of 4,002 records of sales read"
     assert clock_s[0] == gone_s, "those before it have had the time of the request"
+
+
+def test_what_is_deleted_meanwhile_is_not_waited_for(log: Log) -> None:
+    app = lf.App("never-run", log="unused")
+    app.stream("sales").group_by_key().count().to("counts")
+    first = FirstRead(log.admin(), app.plan())
+    assert first.left() == SALES + 2
+    parts = [TopicPartition("sales", number) for number in range(2)]
+    log.admin().delete_records(log.admin().end_offsets(parts))
+    first.left()
+    assert first.left() == 0

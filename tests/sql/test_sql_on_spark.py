@@ -259,3 +259,56 @@ def test_the_command_runs_all_queries_of_the_catalog_in_one_session(tmp_path: Pa
         ]
     finally:
         server.stop()
+
+
+def test_what_a_query_left_is_not_that_of_a_later_one_of_its_id(
+    engine: SqlEngine, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(engine, "CREATE STREAM o (k STRING KEY, n INT) WITH (KAFKA_TOPIC='o', PARTITIONS=2, VALUE_FORMAT='JSON');")
+    run(engine, "SET 'engine' = 'spark'; INSERT INTO o WITH (QUERY_ID='Q') SELECT k, n FROM s;")
+    running = engine.following.running
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "forget_if_left", lambda *_: False)  # a driver still stops it
+        run(engine, "TERMINATE Q;")
+        run(engine, "UNSET 'engine'; INSERT INTO o WITH (QUERY_ID='Q') SELECT k, n FROM s; INSERT INTO s (k, n) VALUES ('a', 1);")
+    until(lambda: len(read(log, "o")) == 1)
+    run(engine, "PAUSE Q;")
+    engine.following.catch_up()
+    assert log.admin().group_offsets("logflume-sql-Q")
+    run(engine, "RESUME Q; INSERT INTO s (k, n) VALUES ('b', 2);")
+    until(lambda: len(read(log, "o")) == 2)
+
+
+def test_what_a_query_left_is_looked_for_again_when_the_log_did_not_answer(
+    engine: SqlEngine, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(engine, "SET 'engine' = 'spark'; CREATE STREAM o AS SELECT k, n FROM s;")
+    looks: list[int] = []
+
+    def fails() -> Any:
+        looks.append(1)
+        raise TransportError("the server is away")
+
+    clock = [10.0]
+    running = engine.following.running
+    monkeypatch.setattr(running, "_monotonic_s", lambda: clock[0])
+    forget = running.forget_if_left
+    with monkeypatch.context() as patch:
+        admin = log.admin()
+        patch.setattr(admin, "list_groups", fails)
+        patch.setattr(log, "admin", lambda: admin)
+        for _ in range(3):
+            assert not forget("CSAS_O_0", [])
+        assert len(looks) == 1
+    assert not forget("CSAS_O_0", [])
+    clock[0] += 1.0
+    assert forget("CSAS_O_0", [])
+
+
+def test_an_engine_that_there_is_not_is_refused_wherever_it_is_named(engine: SqlEngine) -> None:
+    run(engine, "CREATE STREAM o AS SELECT k, n FROM s; PAUSE ALL;")
+    for statement in ("CREATE STREAM p AS SELECT k, n FROM s;", "RESUME ALL;"):
+        for name in ("Spark", "flink"):
+            with pytest.raises(StatementError, match=f"'engine' is 'live' or 'spark', found '{name}'"):
+                engine.execute_one(statement, properties={"engine": name})
+    assert set(engine.catalog.queries) == {"CSAS_O_0"}

@@ -21,6 +21,8 @@ from logflume.log.registry import Rights
 from logflume.log.schemas import BIGINT, STRING, Column, FormatSpec, decimal, serde
 from logflume.sql import SqlEngine
 from logflume.sql.rest import SqlServer, app, errors
+from logflume.sql.rest.queries import Queries
+from logflume.sql.session import Session
 
 from .conftest import served
 
@@ -621,6 +623,60 @@ def test_a_service_is_ended_with_its_queries_and_the_topics_that_are_named(tmp_p
             assert (answer.status_code, answer.json()["error_code"]) == (503, 50304)
         assert client.get("/info").json()["KsqlServerInfo"]["serverStatus"] == "TERMINATED"
         assert client.get("/healthcheck").status_code == 200
+        (said,) = over_websocket(server, {"ksql": "SELECT * FROM s EMIT CHANGES;"})
+        assert said["error_code"] == 50304
+
+
+FAILS_TO_END = """
+CREATE STREAM `a-b` (id INT KEY, n STRING) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');
+CREATE STREAM made WITH (KAFKA_TOPIC='made-1') AS SELECT * FROM `a-b`;
+INSERT INTO made SELECT * FROM `a-b`;
+"""
+
+
+def test_a_service_that_fails_to_end_goes_on_and_ends_at_another_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(tmp_path, FAILS_TO_END) as server, httpx.Client(base_url=server.address, timeout=120) as client:
+        engine = server._engine
+        admin, asked = type(engine.log.admin()), {"deleteTopicList": ["made.*"]}
+        during: list[int] = []
+
+        def fails(self: Any, name: str) -> None:
+            during.append(client.post("/ksql", json={"ksql": "CREATE STREAM late WITH (VALUE_FORMAT='JSON');"}).status_code)
+            raise TransportError("no broker answers")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(admin, "delete_topic", fails)
+            refused = client.post("/ksql/terminate", json=asked)
+        assert refused.status_code == 503
+        assert refused.json()["message"].endswith("no broker answers; topics that are still to be deleted: made-1")
+        assert during == [503], "nothing is begun meanwhile"
+        assert not engine.catalog.queries
+        assert client.post("/ksql", json={"ksql": "SHOW STREAMS;"}).status_code == 200
+        assert client.post("/ksql/terminate", json=asked).status_code == 200
+        assert not engine.catalog.sources
+        assert "made-1" not in engine.log.admin().list_topics()
+
+
+def test_rows_over_an_open_connection_are_refused_once_nothing_is_begun_any_more(tmp_path: Path) -> None:
+    with served(tmp_path, TO_BE_ENDED) as server, socket.create_connection((server.host, server.port), timeout=120) as sock:
+
+        def send(text: str) -> None:
+            sock.sendall(f"{len(text):x}\r\n{text}\r\n".encode())
+
+        def wait_for(text: bytes) -> bytes:
+            got = b""
+            while text not in got:
+                more = sock.recv(65536)
+                assert more, got
+                got += more
+            return got
+
+        sock.sendall(b"POST /inserts-stream HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        send('{"target": "s"}\n{"ID": 1, "N": "a"}\n')
+        wait_for(b'"seq":0')
+        server._app.close()
+        send('{"ID": 2, "N": "b"}\n')
+        assert b"50303" in wait_for(b"shutting down")
 
 
 def test_a_server_that_is_closing_says_so(tmp_path: Path) -> None:
@@ -628,3 +684,11 @@ def test_a_server_that_is_closing_says_so(tmp_path: Path) -> None:
         server._app.close()
         answer = client.post("/ksql", json={"ksql": "SHOW STREAMS;"})
         assert (answer.status_code, answer.json()["error_code"]) == (503, 50303)
+
+
+def test_a_query_that_is_being_started_when_all_are_closed_is_closed_too(server: SqlServer) -> None:
+    queries = Queries(server._engine)
+    queries.close_all(errors.RestError(errors.SHUTTING_DOWN, "closing"))
+    with pytest.raises(errors.RestError, match="closing"):
+        queries.start("SELECT * FROM s EMIT CHANGES;", Session())
+    assert not queries._running

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import queue
+import tempfile
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from logflume.log import Log
-from logflume.sql import SqlEngine, StatementError
+from logflume.log import InvalidInput, Log, LogflumeError, TransportError
+from logflume.sql import SqlEngine, StatementError, push
+from logflume.sql.errors import QueryFailed
+from logflume.sql.first_read import FirstRead
 from logflume.sql.results import PushQuery, PushRow, watch_function
-from logflume.sql.snapshot import Snapshot
+from logflume.sql.snapshot import Snapshot, SnapshotMemory
 
 TABLE = "CREATE TABLE t (k INT PRIMARY KEY, v INT) WITH (KAFKA_TOPIC='t', PARTITIONS=3, VALUE_FORMAT='JSON');"
 STREAM = "CREATE STREAM s (k INT KEY, v INT) WITH (KAFKA_TOPIC='s', PARTITIONS=2, VALUE_FORMAT='JSON');"
@@ -118,13 +122,89 @@ def test_where_there_is_no_snapshot_it_is_refused_at_its_place(engine: SqlEngine
     assert refused.value.pointer().splitlines()[0][refused.value.column - 1 :].startswith("EMIT SNAPSHOT")
 
 
-def test_a_snapshot_that_is_too_large_says_so_and_keeps_no_more() -> None:
+def snapshot_of(memory: SnapshotMemory, *, rows_max: int = 3) -> tuple[Snapshot, queue.Queue[PushRow]]:
     rows: queue.Queue[PushRow] = queue.Queue(2)
-    snapshot = Snapshot(rows, watch_function(rows, lambda: False), rows_max=3)
+    return Snapshot(rows, watch_function(rows, lambda: False), memory, rows_max=rows_max), rows
+
+
+def test_a_snapshot_that_is_too_large_says_so_and_keeps_no_more() -> None:
+    snapshot, rows = snapshot_of(SnapshotMemory())
     for key in range(10):
         snapshot.watch(key, [key], 0)
+    for key in range(10):  # what was not kept is not made good by rows that go
+        snapshot.watch(key, None, 0)
     assert "at most 3 rows" in str(snapshot.failed(lambda: True))
     assert rows.empty()
+
+
+def test_a_row_too_many_that_comes_while_it_is_asked_is_noticed() -> None:
+    snapshot, rows = snapshot_of(SnapshotMemory())
+
+    def is_read() -> bool:
+        for key in range(4):
+            snapshot.watch(key, [key], 0)
+        return True
+
+    assert "at most 3 rows" in str(snapshot.failed(is_read))
+    assert rows.empty()
+
+
+def test_snapshots_share_a_bound_in_bytes_and_give_back_what_they_took() -> None:
+    memory = SnapshotMemory(bytes_max=10_000)
+    first, rows = snapshot_of(memory)
+    for _ in range(9):  # the same row
+        first.watch(1, ["x" * 5_000, {"a": [1, 2]}], 0)
+    second, _ = snapshot_of(memory)
+    second.watch(1, ["x" * 5_000], 0)
+    assert "at most 10,000 bytes together" in str(second.failed(lambda: True))
+    assert first.failed(lambda: True) is None
+    assert len(rows.queue) == 1
+    third, _ = snapshot_of(memory)
+    third.watch(1, ["x" * 5_000], 0)
+    assert third.failed(lambda: True) is not None, "the rows of the first wait to be taken"
+    assert first.failed(lambda: True) is None
+    for _ in range(3):  # each is closed before the next
+        last, _ = snapshot_of(memory)
+        last.watch(1, ["x" * 8_000], 0)
+        assert last.failed(lambda: False) is None
+        last.end()
+
+
+@pytest.mark.parametrize(("fault", "is_told"), [(TransportError("gone for a moment"), False), (InvalidInput("no"), True)])
+def test_a_log_that_does_not_answer_for_a_moment_ends_no_snapshot(
+    engine: SqlEngine, monkeypatch: pytest.MonkeyPatch, fault: LogflumeError, is_told: bool
+) -> None:
+    run(engine, TABLE + "INSERT INTO t VALUES (1, 1);")
+    faults, left = [fault], FirstRead.left
+
+    def sometimes(first: FirstRead) -> int:
+        if faults:
+            raise faults.pop()
+        return left(first)
+
+    monkeypatch.setattr(FirstRead, "left", sometimes)
+    query = followed(engine, "SELECT k, SUM(v) AS total FROM t GROUP BY k EMIT SNAPSHOT, CHANGES;")
+    if is_told:
+        with pytest.raises(QueryFailed, match="stopped: no"):
+            take(query, 1)
+    else:
+        assert take(query, 1) == [(1, 1)]
+    query.close()
+
+
+def test_only_a_snapshot_asks_how_far_its_topics_go(engine: SqlEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fails(*args: object) -> None:
+        raise InvalidInput("no ends")
+
+    run(engine, TABLE + "INSERT INTO t VALUES (1, 1);")
+    monkeypatch.setattr(push, "FirstRead", fails)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    query = followed(engine, "SELECT k, SUM(v) AS total FROM t GROUP BY k EMIT CHANGES;")
+    assert take(query, 1) == [(1, 1)]
+    query.close()
+    with pytest.raises(InvalidInput, match="no ends"):
+        run(engine, "SELECT k, SUM(v) AS total FROM t GROUP BY k EMIT SNAPSHOT, CHANGES;")
+    assert not list(tmp_path.glob("logflume-push-*")), "nothing is left of either"
 
 
 def test_the_words_may_be_names(engine: SqlEngine) -> None:

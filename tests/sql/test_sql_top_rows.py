@@ -84,9 +84,36 @@ def test_who_watches_is_given_the_rows_of_a_group_anew(engine: SqlEngine) -> Non
         (f"CREATE TABLE t AS SELECT auction, {BEST} FROM bids QUALIFY place = 1;", "no value columns"),
         (f"CREATE STREAM t AS SELECT auction, {BEST}, price FROM bids QUALIFY place = 1;", "produces a TABLE"),
         (f"CREATE TABLE t AS SELECT auction, {BEST}, price + 1 FROM bids QUALIFY place = 1;", "needs a name"),
+        (f"SELECT *, {BEST} FROM bids QUALIFY place = 1 EMIT CHANGES;", r"name them in place of \*"),
+        (
+            f"SELECT auction, {BEST} FROM bids HAVING price > 1 QUALIFY place = 1 EMIT CHANGES;",
+            "the first rows of each group alone",
+        ),
+        (
+            "SELECT auction, ROW_NUMBER() OVER (PARTITION BY auction ORDER BY price DESC NULLS FIRST) AS place FROM bids "
+            "QUALIFY place = 1 EMIT CHANGES;",
+            "ROW_NUMBER",
+        ),
+        (f"SELECT auction, {BEST} FROM prices QUALIFY place = 1 EMIT CHANGES;", "of a stream, found the table PRICES"),
+        (
+            f"SELECT * FROM (SELECT auction, {BEST}, price FROM bids QUALIFY place = 1) b WHERE price < 5 EMIT CHANGES;",
+            "CREATE TABLE",
+        ),
     ],
 )
 def test_what_cannot_be_followed_is_refused(engine: SqlEngine, text: str, message: str) -> None:
     run(engine, STREAM)
+    run(
+        engine,
+        "CREATE TABLE prices (id INT PRIMARY KEY, auction INT, price INT) WITH (KAFKA_TOPIC='prices', PARTITIONS=1, "
+        "FORMAT='JSON');",
+    )
     with pytest.raises(StatementError, match=message):
         run(engine, text)
+
+
+def test_a_query_that_ends_has_the_first_rows_of_a_table(engine: SqlEngine) -> None:
+    columns = "(id INT PRIMARY KEY, auction INT, price INT)"
+    run(engine, f"CREATE TABLE bids {columns} WITH (KAFKA_TOPIC='bids', PARTITIONS=1, FORMAT='JSON');")
+    run(engine, "INSERT INTO bids VALUES (1, 7, 5); INSERT INTO bids VALUES (2, 7, 9); INSERT INTO bids VALUES (2, 7, 3);")
+    assert run(engine, f"SELECT id, {BEST} FROM bids QUALIFY place = 1;").rows == ((1, 1),)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from logflume.log import connect
 from logflume.sql import SqlEngine
+from logflume.sql.batch import Runner
+from logflume.sql.render import row_csv
 from logflume.sql.results import PushQuery, Rows
 
 STREAM = "CREATE STREAM s (k STRING KEY, v INT) WITH (KAFKA_TOPIC='s', PARTITIONS={n}, VALUE_FORMAT='JSON');"
@@ -99,3 +103,59 @@ def test_a_row_that_went_is_told_by_its_key(engine: SqlEngine) -> None:
         text = f"SELECT SUM(v) AS total, j, k FROM s {window}GROUP BY k, j HAVING SUM(v) < 5 EMIT CHANGES LIMIT 2;"
         query = run(engine, text)
         assert [(row.values, row.is_tombstone) for row in query] == [((1, 7, "a"), False), ((None, 7, "a"), True)]
+
+
+@pytest.mark.parametrize(
+    ("type", "key", "told"), [("STRING", "'ann'", "ann"), ("INT", "17", 17), ("STRUCT<a INT>", "STRUCT(a:=1)", {"A": 1})]
+)
+def test_a_row_that_went_is_told_by_a_key_of_one_column(engine: SqlEngine, type: str, key: str, told: Any) -> None:
+    run(engine, f"CREATE TABLE t (k {type} PRIMARY KEY, v INT) WITH (KAFKA_TOPIC='t', PARTITIONS=1, FORMAT='JSON');")
+    for v in (1, 9):
+        run(engine, f"INSERT INTO t (k, v) VALUES ({key}, {v});")
+    query = run(engine, "SELECT v, k FROM t WHERE v < 5 EMIT CHANGES LIMIT 2;")
+    assert [(row.values, row.is_tombstone) for row in query] == [((1, told), False), ((None, told), True)]
+
+
+def test_a_row_of_a_window_that_went_is_told_with_its_bounds(engine: SqlEngine) -> None:
+    run(engine, STREAM.format(n=1) + "SET 'ksql.streams.cache.max.bytes.buffering' = '0';")
+    run(engine, "CREATE TABLE t AS SELECT k, SUM(v) AS n FROM s WINDOW TUMBLING (SIZE 1 SECOND) GROUP BY k;")
+    for v in (1, 5):
+        run(engine, f"INSERT INTO s (ROWTIME, k, v) VALUES (12345, 'ann', {v});")
+    query = run(engine, "SELECT * FROM t WHERE n < 5 EMIT CHANGES LIMIT 2;")
+    told = [(("ann", 12_000, 13_000, 1), False), (("ann", 12_000, 13_000, None), True)]
+    assert [(row.values, row.is_tombstone) for row in query] == told
+
+
+@pytest.mark.parametrize(("kind", "right"), [("", "ann"), ("LEFT", None)])
+def test_a_row_of_joined_tables_that_went_is_told_by_the_key_they_share(engine: SqlEngine, kind: str, right: str | None) -> None:
+    for name in ("t", "u"):
+        run(
+            engine, f"CREATE TABLE {name} (k STRING PRIMARY KEY, v INT) WITH (KAFKA_TOPIC='{name}', PARTITIONS=1, FORMAT='JSON');"
+        )
+        run(engine, f"INSERT INTO {name} VALUES ('ann', 1);")
+    follow = run(engine, f"SELECT t.k, u.k, u.v FROM t {kind} JOIN u ON t.k = u.k WHERE t.v < 5 EMIT CHANGES;")
+    with follow as query:
+        rows = iter(query)
+        row = next(rows)
+        while row.values != ("ann", "ann", 1):  # LEFT: perhaps first without the right
+            row = next(rows)
+        run(engine, "INSERT INTO t VALUES ('ann', 9);")
+        row = next(rows)
+        assert (row.values, row.is_tombstone) == (("ann", right, None), True)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"is_json": True}, ['{"V": 1, "K": "a"}', '{"tombstone": {"V": null, "K": "a"}}']),
+        ({"row_text": row_csv}, ["V,K", "1,a", "(removed)"]),
+    ],
+)
+def test_a_row_that_went_is_marked_where_it_is_written(engine: SqlEngine, options: Any, told: list[str]) -> None:
+    run(engine, "CREATE TABLE t (k STRING PRIMARY KEY, v INT) WITH (KAFKA_TOPIC='t', PARTITIONS=1, FORMAT='JSON');")
+    run(engine, "INSERT INTO t VALUES ('a', 1);")
+    run(engine, "INSERT INTO t VALUES ('a', 9);")
+    out = StringIO()
+    runner = Runner(engine, Console(file=out, width=200), **options)
+    runner.run_text("SELECT v, k FROM t WHERE v < 5 EMIT CHANGES LIMIT 2;")
+    assert out.getvalue().splitlines() == told

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 import logflume.streams as lf
+from logflume.cli import main
 from logflume.log import InvalidInput
 from logflume.log.interfaces import Log
 from logflume.log.records import Record
@@ -105,3 +106,24 @@ def test_what_is_no_dead_letter_is_not_sent_anywhere(log: Log) -> None:
     with pytest.raises(InvalidInput, match="offset 0 is no dead letter"):
         replay(log, "in")
     assert len(read(log, "in")) == 1
+
+
+def test_the_command_puts_them_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = tmp_path / "commanded"
+    with embedded(where) as log:
+        log.admin().ensure_topic("in", partitions=3)
+        write(log, "in", [(b"%d" % i, BAD, i) for i in range(3)])
+        run_until_dead(log, tmp_path / "state", 3)
+
+    def said(*args: str, code: int = 0) -> str:
+        assert main(["streams", "replay", *args, "--data", str(where)]) == code
+        shown = capsys.readouterr()
+        return shown.err if code else shown.out
+
+    assert json.loads(said("dead", "--limit", "2", "--json")) == {"topic": "in", "records": 2}
+    assert [line.split() for line in said("dead").splitlines()][-1] == ["in", "1"]
+    assert said("dead", "--json") == ""
+    assert "did you mean 'dead'" in said("daed", code=1)
+    assert "is no dead letter" in said("in", code=1)
+    with embedded(where) as log:
+        assert [record.value for record in read(log, "in")] == [BAD] * 6

@@ -12,7 +12,7 @@ import pytest
 import logflume.streams as lf
 from logflume.log import InvalidInput
 from logflume.streams.runtime.peers import StoreUnavailable
-from logflume.streams.showing import show_live
+from logflume.streams.showing import Page, show_live
 from tests.streams.running import embedded, running, send_json, until
 
 
@@ -28,19 +28,19 @@ class Notebook:
     def __init__(self) -> None:
         self.shown: list[str] = []
 
-    def display(self, html: str, *, display_id: bool) -> Notebook:
+    def display(self, page: Any, *, display_id: bool) -> Notebook:
         assert display_id
-        self.update(html)
+        self.update(page)
         return self
 
-    def update(self, html: str) -> None:
-        self.shown.append(html)
+    def update(self, page: Any) -> None:
+        self.shown.append(page._repr_html_())
 
 
 @pytest.fixture
 def notebook(monkeypatch: pytest.MonkeyPatch) -> Notebook:
     found, package, module = Notebook(), ModuleType("IPython"), ModuleType("IPython.display")
-    module.HTML, module.display = str, found.display  # type: ignore[attr-defined]
+    module.display = found.display  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython", package)
     monkeypatch.setitem(sys.modules, "IPython.display", module)
     return found
@@ -81,9 +81,9 @@ def test_rates_are_of_what_runs(tmp_path: Path) -> None:
 def test_a_table_that_cannot_be_read_for_a_moment_stays(notebook: Notebook) -> None:
     answers = iter(["one", StoreUnavailable("restoring"), "two", InvalidInput("no")])
 
-    def read() -> str:
+    def read() -> Page:
         if isinstance(answer := next(answers), str):
-            return answer
+            return Page(answer, "")
         raise answer
 
     with pytest.raises(InvalidInput):
@@ -92,7 +92,7 @@ def test_a_table_that_cannot_be_read_for_a_moment_stays(notebook: Notebook) -> N
 
 
 def test_what_cannot_be_shown_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "IPython", None)
+    monkeypatch.setitem(sys.modules, "IPython.display", None)
     with embedded(tmp_path / "data") as log:
         log.admin().ensure_topic("in", partitions=1)
         with counting(log).query("counts", timeout_s=0.1) as counts:

@@ -1,0 +1,145 @@
+"""The cell magic of notebooks, `%%sql`: a cell of statements, executed as `logflume sql -e` does, its results shown as tables."""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures.thread  # noqa: F401  before `SqlCells`, see there
+import keyword
+import math
+import os
+import shlex
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from logflume.cli.common import extra_advice
+from logflume.cli.sql import SERVER_VARIABLE, place_of
+from logflume.log import LogflumeError
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from logflume.sql.notebook import NotebookRunner
+
+
+class CellFailed(Exception):
+    """A cell fails: said as the shell says it, without a traceback, and the cells below do not run."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]
+
+
+class SqlCells:
+    """The magic of one notebook. What it has opened stays so until the notebook ends: its queries run meanwhile."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._shell = shell
+        self._opened = ExitStack()
+        self._runners: dict[str, NotebookRunner] = {}
+        self._last_place: str | None = None
+        # As pools of threads do, and before them (the last one first): what `atexit` has comes when no engine can work any more.
+        threading._register_atexit(self.close)  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        """End all sessions. Idempotent."""
+        self._runners.clear()
+        self._last_place = None
+        self._opened.close()
+
+    def sql(self, line: str, cell: str) -> None:
+        given = _arguments().parse(line)
+        try:
+            runner = self._runner(given)
+            # What stands in the magic's line is the cell's first line, so places are those of the cell.
+            kept = runner.run_cell("\n" + cell, rows_max=given.rows, live_s=given.seconds, is_kept=given.name is not None)
+        except LogflumeError as error:
+            from logflume.sql.render import error_text
+
+            raise CellFailed(error_text(error)) from None
+        except ModuleNotFoundError as error:
+            advice = extra_advice(error, "sql")
+            if advice is None:
+                raise
+            raise CellFailed(advice) from None
+        except KeyboardInterrupt:
+            raise CellFailed("stopped") from None
+        if given.name is not None:
+            self._shell.user_ns[given.name] = kept
+
+    def _runner(self, given: argparse.Namespace) -> NotebookRunner:
+        """Return the session with what a cell names, else with that of the cell before it."""
+        is_named = any(each is not None for each in (given.server, given.data, given.bootstrap))
+        if not is_named and self._last_place is not None:
+            return self._runners[self._last_place]
+        address, connectors = place_of(given.server or os.environ.get(SERVER_VARIABLE), given.data, given.bootstrap)
+        if address not in self._runners:
+            from logflume.sql.batch import open_executor
+            from logflume.sql.notebook import NotebookRunner
+
+            opened = self._opened.enter_context(open_executor(address, ca=given.ca, connectors=connectors))
+            self._runners[address] = NotebookRunner(opened)
+        self._last_place = address
+        return self._runners[address]
+
+
+class _Parser(argparse.ArgumentParser):
+    def parse(self, line: str) -> argparse.Namespace:
+        """Return what a magic's line says. Raises UsageError."""
+        try:
+            words = shlex.split(line)
+        except ValueError as error:
+            self.error(f"{error}: {line}")
+        return self.parse_args(words)
+
+    def error(self, message: str) -> NoReturn:
+        from IPython.core.error import UsageError
+
+        raise UsageError(f"{message}; %%sql? says what it takes")
+
+
+def _name(text: str) -> str:
+    if not text.isidentifier() or keyword.iskeyword(text):
+        raise argparse.ArgumentTypeError(f"expected a name of Python, found {text!r}")
+    return text
+
+
+def _seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 < found < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, found {text!r}")
+    return found
+
+
+def _rows(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number of rows of 1 or more, found {text!r}")
+    return int(text)
+
+
+def _arguments() -> _Parser:
+    from logflume.sql.notebook import ROWS_SHOWN
+
+    parser = _Parser(prog="%%sql", add_help=False, allow_abbrev=False, description="Statements of a cell, each ended by ;")
+    parser.add_argument("name", nargs="?", type=_name, help="where the last rows are kept (DataFrame, else Arrow table)")
+    parser.add_argument("--server", metavar="URL", help="a SQL server; else $LOGFLUME_SQL_SERVER")
+    parser.add_argument("--ca", metavar="FILE", type=Path, help="who signed the server's certificate (PEM)")
+    parser.add_argument("--data", metavar="DIR", help="data directory: opened here, or joined if it is in use")
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a logflume broker or an Apache Kafka cluster")
+    parser.add_argument("--rows", metavar="N", type=_rows, default=ROWS_SHOWN, help="rows that are shown (%(default)s)")
+    parser.add_argument("--seconds", metavar="N", type=_seconds, default=math.inf, help="how long a query that goes on is shown")
+    return parser
+
+
+def load(shell: InteractiveShell) -> None:
+    """Give a notebook the magic."""
+    SqlCells.sql.__doc__ = _arguments().format_help()
+    shell.magics_manager.register_function(SqlCells(shell).sql, "cell")
+
+
+def unload(shell: InteractiveShell) -> None:
+    """Take the magic from a notebook, and end its sessions."""
+    shell.magics_manager.magics["cell"].pop("sql").__self__.close()
