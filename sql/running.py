@@ -133,9 +133,9 @@ class RunningQueries:
         self._log, self._options, self._service, self._make, self._monotonic_s = log, options, service, make, monotonic_s
         self._engines: dict[str, QueryEngine] = {}
         self._failures: dict[str, _Failure] = {}
+        self._looks_at_s: dict[str, float] = {}
         self._ending: dict[str, QueryEngine] = {}
         """Told to stop, and not waited for any longer: a micro-batch may take its time."""
-        self._looks_at_s: dict[str, float] = {}
 
     def keep(self, wanted: Mapping[str, Wanted]) -> None:
         """Start those that should run and do not, each compiled when it is started."""
@@ -213,10 +213,8 @@ class RunningQueries:
 
         Looks once a second; where that fails, it looks again.
         """
-        if self._is_ending(query_id):
-            return False
         application, admin = application_id(self._service, query_id), self._log.admin()
-        if self._monotonic_s() < self._looks_at_s.get(query_id, 0.0):
+        if self._is_ending(query_id) or self._monotonic_s() < self._looks_at_s.get(query_id, 0.0):
             return False
         self._looks_at_s[query_id] = self._monotonic_s() + LOOK_PAUSE_S
         try:

@@ -563,17 +563,17 @@ def _topology(name: str, nodes: dict[str, Node]) -> Topology:
 def loose_ends(topology: Topology) -> tuple[str, ...]:
     """Return the nodes of a stream that nothing reads and that do nothing themselves: somebody forgot `.to(topic)`.
 
-    Not the branch of a `split` of which another branch is used.
+    Not the branch of a `split`, or the child of a processor, of which another one is used.
     """
     nodes = topology.nodes
     read = {source for node in nodes.values() for source in node.inputs}
     has_effect = (Sink, Route, Foreach, Process, MapBatches, MapAsync)
-    split_from = {node.inputs for name, node in nodes.items() if isinstance(node, Filter) and name in read}
+    split_from = {node.inputs for name, node in nodes.items() if isinstance(node, Filter | Child) and name in read}
     return tuple(
         name
         for name, node in nodes.items()
         if name not in read
         and node.kind is EdgeKind.STREAM
         and not isinstance(node, has_effect)
-        and not (isinstance(node, Filter) and node.inputs in split_from)
+        and not (isinstance(node, Filter | Child) and node.inputs in split_from)
     )

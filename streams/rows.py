@@ -9,14 +9,16 @@ from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from logflume.log import InvalidInput, UnknownName
-from logflume.log.schemas import Column, FormatSpec, Kind, Row, is_object_class, object_codec, serde
+from logflume.log.schemas import Column, FormatSpec, Row, is_object_class, object_codec, serde
 
 from . import graph as g
 from .dsl.schemas import is_single
 from .functions import results_of
-from .operators.aggregate import seen_entries
+from .operators.rows import prefix_bounds
+from .operators.sliding import sliding_keep_ms
 from .operators.versions import version_at
 from .seams import Entry
+from .state.windows import window_start
 from .windows import FOREVER_MS, SESSION_BOUNDS, bounds_of_key, key_of_bounds, key_suffix_bytes
 
 WINDOW_START_BYTES = g.WINDOW_START.size
@@ -190,6 +192,8 @@ class StoreRows(Reads):
         self._result = results_of(node.aggregations) if has_states else tuple  # type: ignore[attr-defined]
         self._is_session = isinstance(node, g.Aggregate) and isinstance(node.window, g.SessionWindow)
         self._history_ms = getattr(node, "history_ms", None)
+        window = node.window if isinstance(node, g.Aggregate) else None
+        self._seen_ms = sliding_keep_ms(window) if isinstance(window, g.SlidingWindow) else None
 
     def get(self, key: Any, *, as_of: int | None = None) -> Any:
         """Return the row of a key (a `WindowedKey` for windows), None when there is none; of a versioned table also as of a
@@ -217,10 +221,15 @@ class StoreRows(Reads):
             if low <= key[: len(key) - suffix_bytes] and (high is None or key[: len(key) - suffix_bytes] < high)
         )
         entries = list(islice(found_there, within.limit))
-        if isinstance(self._node, g.Aggregate):
-            entries = seen_entries(self._node, entries)
-        found = (self._record(key, entry, None) for key, entry in entries)
+        found = (self._record(key, entry, None) for key, entry in self._seen(entries))
         return [row for row in found if row is not None and self._is_in(within, row.key)]
+
+    def _seen(self, entries: list[tuple[bytes, Entry]]) -> list[tuple[bytes, Entry]]:
+        """Return the entries that count as there: those of sliding windows are kept a while longer, behind the newest of all."""
+        if self._seen_ms is None or not entries:
+            return entries
+        oldest = max(window_start(key) for key, _ in self._store.range(b"", None)) - self._seen_ms + 1
+        return [(key, entry) for key, entry in entries if window_start(key) >= oldest]
 
     def _bounds(self, within: Within) -> tuple[bytes, bytes | None]:
         """Return the encoded keys from and to which rows are asked for."""
@@ -231,11 +240,7 @@ class StoreRows(Reads):
             return start or b"", stop
         if within.start is not None or within.stop is not None:
             raise InvalidInput("rows are asked for by a prefix, or by start and stop")
-        is_text = self._key.is_single and self._key.columns[0].type.kind in (Kind.STRING, Kind.ANY)
-        prefix = self._key.encode_plain(within.prefix) if is_text and isinstance(within.prefix, str) else None
-        if prefix is None or prefix != within.prefix.encode():  # a key as JSON has quotes
-            raise InvalidInput(f"a prefix is a text, of keys that are kept as texts, found {within.prefix!r:.100}")
-        return prefix, prefix + b"\xff"  # no text goes on with this byte
+        return prefix_bounds(within.prefix, self._key.columns, self._key.encode_plain)
 
     def _is_in(self, within: Within, key: Any) -> bool:
         """Return whether the window of a key, if it has one, is in the time that is asked for."""
@@ -248,8 +253,9 @@ class StoreRows(Reads):
         if self._key.window is None:
             raise InvalidInput("the store has no windows: get(key) gives its row")
         plain = self._key.encode_plain(key) or b""
-        entries = self._store.range(plain, plain + b"\xff" * (WINDOW_START_BYTES + 1))
-        rows = (self._record(full, entry, None) for full, entry in entries if len(full) == len(plain) + WINDOW_START_BYTES)
+        found = self._store.range(plain, plain + b"\xff" * (WINDOW_START_BYTES + 1))
+        entries = self._seen([(full, entry) for full, entry in found if len(full) == len(plain) + WINDOW_START_BYTES])
+        rows = (self._record(full, entry, None) for full, entry in entries)
         return [row for row in rows if row is not None and self._is_in(within, row.key)]
 
     def key_of(self, key: bytes) -> Any:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from logflume.log import InvalidInput
+from logflume.log import InvalidInput, LogflumeError
 
 from .rows import StoredRow, WindowedKey
 
@@ -70,6 +70,8 @@ def show(page: Page) -> Callable[[Page], None]:
 def show_live(read: Callable[[], Page], every_s: float, sleep: Callable[[float], None], looks_max: int | None) -> None:
     """Show a page in a notebook and replace it by what it has become, again and again, until interrupted.
 
+    While it can't be read for a moment, what was shown last stays.
+
     Raises:
         InvalidInput: this is no notebook.
     """
@@ -79,8 +81,12 @@ def show_live(read: Callable[[], Page], every_s: float, sleep: Callable[[float],
     try:
         while looks_max is None or look < looks_max:
             sleep(every_s)
-            update(read())
             look += 1
+            try:
+                update(read())
+            except LogflumeError as error:
+                if not error.is_retriable:
+                    raise
     except KeyboardInterrupt:  # the notebook's stop: the table stays as it is
         return
 

@@ -31,6 +31,7 @@ class PartitionQueue:
     `is_recovering`: a batch came back to be sent again; until no such batch is left, one at a time is sent.
     `has_gap`: a batch was given up, so that the broker refuses the sequences behind it.
     `sent_again_for`: why a batch came back last, until one is acknowledged.
+    `failing_since_s`, `has_said`: since when that is so, and whether it was said.
     """
 
     partition: TopicPartition
@@ -42,6 +43,8 @@ class PartitionQueue:
     is_recovering: bool = False
     has_gap: bool = False
     sent_again_for: LogflumeError | None = None
+    failing_since_s: float = 0.0
+    has_said: bool = False
 
 
 class Accumulator:

@@ -175,9 +175,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         cause = f": {exc}" if exc else ""
-        hint = (
-            "" if self.ranges else "; it had answered nothing yet: does it want TLS (`logflume profile add` says so to commands)?"
-        )
+        has_tls = self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
+        hint = "; it had answered nothing yet" if not self.ranges else ""
+        if hint and not has_tls:
+            hint += ": does it want TLS (`logflume profile add` says so to commands)?"
         self.close(TransportError(f"{self.address} closed the connection{cause}{hint}"))
 
     def get_buffer(self, sizehint: int) -> memoryview:

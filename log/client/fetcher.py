@@ -32,6 +32,9 @@ PARTITION_MIN_BYTES = 1024 * 1024
 CATCH_UP_WAIT_MS = 20
 """How long a fetch waits for data of idle partitions while the caller has yet to take the data of others."""
 
+UNASKED_WAIT_MS = 500
+"""How long at most while some partitions are not asked for (paused, say): once they are, they may have to wait for its end."""
+
 GATHER_S, GATHER_BYTES = 0.005, 64 * 1024
 """While the caller has yet to take less than this, the next fetch leaves later, so that it brings more: records that come a few
 at a time would else cost a request each."""
@@ -196,12 +199,15 @@ class Fetcher:
                 state.is_initialising = True
             asked = [(state, state.epoch) for state in unknown]
             by_node, held_back = self._fetchable(now)
+            has_unasked = any(not state.is_in_flight for state in self.states.values())
+        most_ms = min(self._max_wait_ms, UNASKED_WAIT_MS) if has_unasked else self._max_wait_ms
         if asked:
             self._start(self._initialise(asked))
         for node, states in by_node.items():
+            wait_ms = CATCH_UP_WAIT_MS if node in held_back else most_ms
             index = self._free_channel(node)
             self._busy.setdefault(node, set()).add(index)
-            self._start(self._fetch(node, index, states, is_catching_up=node in held_back))
+            self._start(self._fetch(node, index, states, wait_ms))
         self._plan_retry(now)
 
     def close(self) -> None:
@@ -349,12 +355,11 @@ class Fetcher:
         )
         return {tp: offset for tp, (offset, _) in found.items()}
 
-    async def _fetch(self, node: int, index: int, states: list[PartitionState], *, is_catching_up: bool) -> None:
+    async def _fetch(self, node: int, index: int, states: list[PartitionState], most_ms: int) -> None:
         asked = {state.partition: (state, state.epoch, state.fetch_position) for state in states}
         try:
             is_unknown = any(state.end_offset < 0 for state in states)  # whoever asks for a lag has it by the first answer
-            wait_ms = 0 if is_unknown else CATCH_UP_WAIT_MS if is_catching_up else self._max_wait_ms
-            request = self._request(states, wait_ms)
+            request = self._request(states, 0 if is_unknown else most_ms)
             response = await self._channels[index].request(request, node=node)
             if response.error_code:
                 raise KafkaError(response.error_code)

@@ -79,7 +79,6 @@ class Sender:
         self._preparing: asyncio.Task[None] | None = None
         self._missing_topics: dict[str, asyncio.Task[None]] = {}
         self._settled: list[tuple[PendingBatch, LogflumeError | tuple[int, int]]] = []
-        self._has_said = False
         self._is_closed = False
 
     def drain(self) -> None:
@@ -306,7 +305,7 @@ class Sender:
 
     def _acknowledge(self, queue: PartitionQueue, batch: PendingBatch, base_offset: int, append_time_ms: int) -> None:
         queue.in_flight.remove(batch)
-        queue.sent_again_for, self._has_said = None, False
+        queue.sent_again_for, queue.has_said = None, False
         if queue.is_recovering and not queue.in_flight:
             queue.is_recovering = bool(queue.waiting and queue.waiting[0].sequence >= 0)
         self._settled.append((batch, (base_offset, append_time_ms)))
@@ -361,15 +360,15 @@ class Sender:
         """Back into the queue, to be sent again after a pause; what lasts is said once until the next success. Lock held."""
         queue.in_flight.remove(batch)
         _insert(queue, batch)
-        queue.is_recovering, queue.sent_again_for = self._identity.is_idempotent, error
         now_s = time.monotonic()
+        if queue.sent_again_for is None:
+            queue.failing_since_s = now_s
+        queue.is_recovering, queue.sent_again_for = self._identity.is_idempotent, error
         queue.not_before_s = now_s + backoff_s(batch.attempts)
-        if not self._has_said and now_s - batch.created_s > SAY_AFTER_S:
-            self._has_said = True
-            topic, partition = queue.partition
-            _log.warning(
-                "%s-%d takes no records for %.0f s now; trying again: %s", topic, partition, now_s - batch.created_s, error
-            )
+        failing_s = now_s - queue.failing_since_s
+        if not queue.has_said and failing_s > SAY_AFTER_S:
+            queue.has_said = True
+            _log.warning("%s-%d takes no records for %.0f s now; trying again: %s", *queue.partition, failing_s, error)
 
     def _split(self, queue: PartitionQueue, batch: PendingBatch) -> None:
         queue.in_flight.remove(batch)

@@ -80,7 +80,9 @@ class FlushScheduler:
         self._timer = self._loop.call_soon(self._start)
 
     def _start(self) -> None:
+        """Begin a flush. It is under way before anybody is called back: who then requests one gets into the next."""
         self._timer = None
+        self._is_flushing = True
         self._last_start_s = self._loop.time()
         waiting, self._waiting = self._waiting, {}
         if len(waiting) > LOGS_AT_A_TIME:
@@ -99,9 +101,9 @@ class FlushScheduler:
             else:
                 work.append((log, ticket, callbacks))
         if not work:
+            self._is_flushing = False
             self._after()
             return
-        self._is_flushing = True
         shares = [work[i :: self._threads] for i in range(min(self._threads, len(work)))]
         self._jobs_left = len(shares)
         for share in shares:

@@ -24,10 +24,10 @@ from ..columns.evaluate import Evaluation
 from ..expr import WHOLE, Meta, Side, columns_used
 from ..functions.totals import count
 from ..kernels import loaded_kernels
-from ..seams import Entry, State, StoreSpec
+from ..seams import State, StoreSpec
 from ..state.store import Store
 from ..vectors.expressions import Mask, Vector
-from ..windows import WINDOW_START, store_window
+from ..windows import store_window
 from .aggregate_columns import ColumnEntries, columns_form
 from .aggregate_objects import ObjectEntries, is_fold
 from .cogroup import CogroupWork
@@ -39,7 +39,7 @@ from .operator import Bind, Cut, Errors, Merge, Operator, Partial, Task, Wiring,
 from .results import results_of_states
 from .session import SessionWork
 from .slices import Slice
-from .sliding import SlidingWork, sliding_keep_ms
+from .sliding import SlidingWork
 from .to_table import has_key, keyed_rows
 from .windows import window_end, windows_of
 
@@ -119,17 +119,6 @@ class AggregateOperator(Operator[g.Aggregate]):
         if node.others or isinstance(node.window, g.UnlimitedWindow | g.CalendarWindow):
             return lambda task: CogroupWork(node, wiring, task)
         return lambda task: AggregateWork(self, wiring, task)
-
-
-def seen_entries(node: g.Aggregate, entries: list[tuple[bytes, Entry]]) -> list[tuple[bytes, Entry]]:
-    """Return the entries of a store that count as there: those of sliding windows are kept for a while longer."""
-    window = node.window
-    if not isinstance(window, g.SlidingWindow) or not entries:
-        return entries
-    keep_ms = sliding_keep_ms(window)
-    starts = [WINDOW_START.unpack_from(key, len(key) - 8)[0] for key, _ in entries]
-    oldest = max(starts) - keep_ms + 1
-    return [entry for entry, start in zip(entries, starts, strict=True) if start >= oldest]
 
 
 class AggregateWork(Work):

@@ -16,12 +16,11 @@ from logflume.log.schemas import Column as Field
 from .. import graph as g
 from ..seams import Entry, State, StateStore, StoreSpec
 from ..windows import FOREVER_MS, WINDOW_START, TimeWindow
-from .rows import put_entry
+from .rows import prefix_bounds, put_entry
 from .versions import VERSIONS, version_at, with_version
 
 _VALUE = (Field("value", ANY),)
 _SESSION = (Field("start", BIGINT), Field("value", ANY))
-_PLACE_BYTES = WINDOW_START.size
 
 
 def spec_of(store: g.ProcessorStore) -> StoreSpec:
@@ -43,6 +42,9 @@ def opened(node: g.ProcessorStore, store: StateStore, now: Callable[[], int]) ->
 
 class ProcessorRows:
     """What the kinds have in common."""
+
+    _place_bytes = WINDOW_START.size
+    """Behind the key: the time by which entries expire, and what precedes it."""
 
     def __init__(self, node: g.ProcessorStore, store: StateStore, now: Callable[[], int]) -> None:
         from ..planner import default_key_format
@@ -83,11 +85,11 @@ class ProcessorRows:
         """Yield encoded key, time and entry of what lies from `low_ms` to `high_ms`, of a key or (None) of all."""
         self.note_time(self._now())
         plain = b"" if key is None else self._encoded(key)
-        stop = None if key is None else plain + b"\xff" * (_PLACE_BYTES + 1)
+        stop = None if key is None else plain + b"\xff" * (self._place_bytes + 1)
         for place, entry in list(self._store.range(plain, stop)):
-            at_ms = WINDOW_START.unpack_from(place, len(place) - _PLACE_BYTES)[0]
-            if low_ms <= at_ms <= high_ms and (key is None or len(place) == len(plain) + _PLACE_BYTES):
-                yield place[:-_PLACE_BYTES], at_ms, entry
+            at_ms = WINDOW_START.unpack_from(place, len(place) - WINDOW_START.size)[0]
+            if low_ms <= at_ms <= high_ms and (key is None or len(place) == len(plain) + self._place_bytes):
+                yield place[: -self._place_bytes], at_ms, entry
 
 
 class KeyValueRows(ProcessorRows):
@@ -122,8 +124,7 @@ class KeyValueRows(ProcessorRows):
         if prefix is not None:
             if start is not None or stop is not None:
                 raise InvalidInput("items() takes a prefix, or start and stop")
-            low = self._encoded(prefix)
-            high = low + b"\xff"  # no text goes on with this byte
+            low, high = prefix_bounds(prefix, (self._node.key,), self._encoded)
         for key, entry in list(self._store.range(low, high)):
             assert entry.state is not None
             yield self._key(key), entry.state[0]
@@ -158,14 +159,15 @@ class WindowRows(ProcessorRows):
 
 
 class SessionRows(ProcessorRows):
-    """Values by key and session; of sessions with one end there is one."""
+    """Values by key and session, which lie in the order of their starts."""
 
     _node: g.SessionStore
+    _place_bytes = 2 * WINDOW_START.size
 
     def get(self, key: Any, start_ms: int, end_ms: int) -> Any:
         """Return the value of a key's session, None when there is none."""
-        state = self._state(self._encoded(key) + WINDOW_START.pack(end_ms))
-        return None if state is None or state[0] != start_ms else state[1]
+        state = self._state(self._place(key, start_ms, end_ms))
+        return None if state is None else state[1]
 
     def put(self, key: Any, value: Any, start_ms: int, end_ms: int) -> bool:
         """Set the value of a key's session, None deletes it; return False where the session is too old to be kept."""
@@ -173,8 +175,11 @@ class SessionRows(ProcessorRows):
             raise InvalidInput(f"a session has 0 <= start <= end, found {start_ms} and {end_ms}")
         if not self._is_alive(end_ms, self._node.retention_ms):
             return False
-        self._put(self._encoded(key) + WINDOW_START.pack(end_ms), None if value is None else (start_ms, value), end_ms)
+        self._put(self._place(key, start_ms, end_ms), None if value is None else (start_ms, value), end_ms)
         return True
+
+    def _place(self, key: Any, start_ms: int, end_ms: int) -> bytes:
+        return self._encoded(key) + WINDOW_START.pack(start_ms) + WINDOW_START.pack(end_ms)
 
     def sessions(self, key: Any, from_ms: int = 0, to_ms: int = FOREVER_MS) -> Iterator[tuple[int, int, Any]]:
         """Yield start, end and value of a key's sessions that end at `from_ms` or later and start at `to_ms` or earlier."""

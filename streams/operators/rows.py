@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
+from logflume.log import InvalidInput
 from logflume.log.records import I64
 from logflume.log.schemas import Column as Field
+from logflume.log.schemas import Kind
 
 from ..columns import Batch, Column, Old
 from ..columns.batch import ColumnId
@@ -134,3 +136,16 @@ def drop_entry(store: StateStore, key: bytes, time: int) -> None:
         store.resident.pop(key).state = None
     else:
         put_entry(store, key, None, time)
+
+
+def prefix_bounds(prefix: Any, columns: tuple[Field, ...], encode: Callable[[Any], bytes | None]) -> tuple[bytes, bytes]:
+    """Return the encoded keys from and to which the keys lie whose text begins so.
+
+    Raises:
+        InvalidInput: it is no text, or the keys are not kept as texts: one as JSON has quotes.
+    """
+    is_text = len(columns) == 1 and columns[0].type.kind in (Kind.STRING, Kind.ANY) and isinstance(prefix, str)
+    low = encode(prefix) if is_text else None
+    if low is None or low != prefix.encode():
+        raise InvalidInput(f"a prefix is a text, of keys that are kept as texts, found {prefix!r:.100}")
+    return low, low + b"\xff"  # no text goes on with this byte

@@ -35,7 +35,8 @@ def looks(
     last_s = monotonic_s()
     is_first = True
     while True:
-        now = {status["instance_id"]: status for _, status in statuses(instances(admin, application), asker)}
+        answers = (status for _, status in statuses(instances(admin, application), asker))
+        now = {status["instance_id"]: status for status in answers if "instance_id" in status}  # else it is something else
         if is_first and not now:
             raise InvalidInput(
                 f"no instance of {application!r} answers; it may not run, or have no endpoint that can be reached from here "
@@ -52,10 +53,12 @@ def rows_by_node(status: Mapping[str, Any]) -> dict[str, int]:
 
     >>> rows_by_node({"tasks": [{"nodes": {"in": 2}}, {"nodes": {"in": 3, "out": 1}}]})
     {'in': 5, 'out': 1}
+    >>> rows_by_node({"tasks": [{}]})
+    {}
     """
     rows: dict[str, int] = {}
     for task in status.get("tasks", ()):
-        for node, number in task["nodes"].items():
+        for node, number in task.get("nodes", {}).items():
             rows[node] = rows.get(node, 0) + number
     return rows
 

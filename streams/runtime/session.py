@@ -202,7 +202,7 @@ class Session:
             self._around.admin.remove_group_members(self._around.plan.application, [self.instance])
 
     def _check_inputs(self) -> None:
-        """Notice, within two seconds, that an input is another topic now: its offsets would be taken for those of the old one.
+        """Notice, after 3.5 s at worst, that an input is another topic now: its offsets would be taken for those of the old one.
 
         Raises:
             TopicMadeAnew: it is. StreamsError: it is gone.

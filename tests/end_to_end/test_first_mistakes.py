@@ -102,6 +102,18 @@ def test_a_result_that_nobody_takes_is_told_when_the_application_runs(caplog: py
     assert "loose: nothing takes what 'flights-map' gives: .to(topic) writes it" in caplog.messages
 
 
+def test_one_child_of_a_processor_may_be_left_unused() -> None:
+    class Sorting(lf.Processor):
+        def process(self, record: lf.Record) -> None:
+            self.context.forward(record, child="big")
+
+    app = lf.App("sorting")
+    big, _ = app.stream("flights").process(Sorting, key=str, children=["big", "small"])
+    assert set(loose_ends(app.topology())) == {"flights-Sorting-big", "flights-Sorting-small"}
+    big.to("big")
+    assert loose_ends(app.topology()) == ()
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -478,3 +479,19 @@ def test_wrong_places_are_named(tmp_path: Path) -> None:
         connect("no-such-host.invalid:9092")
     with pytest.raises(TransportError, match="cannot connect to unix:"):
         connect(f"unix:{tmp_path}/none.sock")
+
+
+def test_who_is_asked_for_again_does_not_wait_for_long_questions_about_the_others(log: Log, topic: str) -> None:
+    log.admin().create_topic(topic, partitions=3)
+    log.producer().send(topic, b"late", partition=2).result(WAIT_S)
+    partitions = [TopicPartition(topic, number) for number in range(3)]
+    with log.consumer(offset_reset="earliest", fetch_max_wait_ms=25_000) as consumer:
+        consumer.assign(partitions)
+        consumer.pause(partitions[1:])
+        for partition in partitions[1:]:  # each channel is taken by a question in vain, before the last is asked for
+            assert not list(consumer.poll(timeout_s=0.6))
+            consumer.resume([partition])
+        deadline_s = time.monotonic() + 10
+        while not (found := [value for chunk in consumer.poll(timeout_s=1) for value in chunk.values()]):
+            assert time.monotonic() < deadline_s
+    assert found == [b"late"]

@@ -15,6 +15,7 @@ import pytest
 
 from logflume.log import LoginRefused, Security, connect, connect_async
 from logflume.log.client import Profile, Profiles, check_login, check_profile_name, load_profiles, save_profiles
+from logflume.log.client.connection import Connection
 from logflume.log.client.logins import bearer, plain, scram
 from logflume.log.client.probe import probe
 from logflume.log.client.security import MECHANISMS, settings_of_environment
@@ -37,6 +38,30 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 def split(settings: dict[str, str]) -> tuple[str, dict[str, str]]:
     return settings["bootstrap.servers"], {name: value for name, value in settings.items() if name != "bootstrap.servers"}
+
+
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_a_port_that_hangs_up_before_it_has_answered_may_want_tls_unless_it_has_it(has_tls: bool) -> None:
+    class Transport(asyncio.Transport):
+        def close(self) -> None:
+            """Nothing is behind it."""
+
+        abort = close
+
+        def is_closing(self) -> bool:
+            return False
+
+    async def told() -> str:
+        connection = Connection(address="broker:9092", client_id="test")
+        connection.connection_made(Transport({"ssl_object": object()} if has_tls else {}))
+        connection.connection_lost(None)
+        with pytest.raises(TransportError) as raised:
+            await connection.negotiate(timeout_s=1)
+        return str(raised.value)
+
+    said = asyncio.run(told())
+    assert "it had answered nothing yet" in said
+    assert ("does it want TLS" in said) is not has_tls
 
 
 def test_a_port_that_hangs_up_before_it_has_answered_may_want_tls() -> None:

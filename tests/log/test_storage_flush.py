@@ -8,9 +8,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from logflume.log import storage
 from logflume.log.batch import encode_batch
 from logflume.log.storage import FlushScheduler, LogConfig, OsDisk, PartitionLog
+from logflume.log.storage.slices import FlushTicket
 from logflume.log.storage.testing import SimulatedDisk
 
 BATCH = encode_batch([b"k"], [b"v"], [0])
@@ -73,6 +76,41 @@ def test_what_has_arrived_already_joins_the_flush() -> None:
             assert await durable(scheduler, logs[0]) is None
             assert await done is None
         assert scheduler.durations.count == 1
+        await scheduler.close()
+
+    asyncio.run(main())
+
+
+def test_who_requests_again_when_called_back_gets_into_the_next_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Called back before the rest was handed to the threads, for nothing was left to do: a second flush must not begin beside."""
+
+    async def main() -> None:
+        scheduler = FlushScheduler(asyncio.get_running_loop())
+        logs = [open_log(SimulatedDisk(), f"/data/t-{i}") for i in range(3)]
+        waits = threading.Event()
+        done = [asyncio.get_running_loop().create_future() for _ in range(3)]
+
+        def again(error: Exception | None) -> None:
+            done[0].set_result(error)
+            append(logs[2])
+            scheduler.request(logs[2], done[2].set_result)
+            asyncio.get_running_loop().call_later(0.05, waits.set)
+
+        begun = []
+        sync = FlushTicket.sync
+
+        def slow_sync(ticket: FlushTicket) -> None:
+            begun.append(ticket)
+            waits.wait(10)
+            assert len(begun) == 1 or done[1].done()
+            sync(ticket)
+
+        monkeypatch.setattr(FlushTicket, "sync", slow_sync)
+        for log, callback in zip(logs, (again, done[1].set_result), strict=False):
+            append(log)
+            scheduler.request(log, callback)
+        monkeypatch.setattr(logs[0], "begin_flush", lambda: None)
+        assert await asyncio.wait_for(asyncio.gather(*done), 20) == [None, None, None]
         await scheduler.close()
 
     asyncio.run(main())

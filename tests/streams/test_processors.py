@@ -101,7 +101,14 @@ CALLS: dict[str, tuple[Any, list[tuple[str, list[Any], int, Any]]]] = {
             ("a", ["put", None, 40, 90], 90, True),
             ("a", ["items"], 90, [[["a", 10, 20], "x"]]),
             ("a", ["items"], 120, []),
+            ("a", ["put", "z", 40, 90], 120, True),
             ("a", ["put", "late", 10, 20], 120, False),
+            ("a", ["put", "long", 10, 120], 120, True),
+            ("a", ["put", "short", 60, 120], 120, True),
+            ("a", ["put", None, 50, 120], 120, True),
+            ("a", ["sessions"], 120, [[10, 120, "long"], [40, 90, "z"], [60, 120, "short"]]),
+            ("a", ["put", None, 10, 120], 120, True),
+            ("a", ["get", 60, 120], 120, "short"),
         ],
     ),
     "versions": (
@@ -174,6 +181,21 @@ def test_keys_by_prefix() -> None:
         driver.input("in").send(prefix, key=key)
     found = [record.value for record in driver.output("out").read()]
     assert found == [["a"], ["a", "ab"], ["a", "ab", "aé"], ["a", "ab", "aé"], ["b"], ["a", "ab", "aé", "b"]]
+
+
+@pytest.mark.parametrize(("key", "prefix"), [(bytes, b"a"), (int, "1"), (object, "a"), (str, 1)])
+def test_only_keys_that_are_kept_as_texts_are_asked_for_by_prefix(key: Any, prefix: Any) -> None:
+    class Listing(lf.Processor):
+        def process(self, record: lf.Record) -> None:
+            with pytest.raises(InvalidInput, match="a prefix is a text"):
+                list(self.context.store("rows").items(prefix=prefix))
+            self.context.forward(record)
+
+    app = lf.App("listing")
+    app.stream("in").process_values(Listing, lf.key_value_store("rows", key=key)).to("out")
+    driver = TopologyTestDriver(app)
+    driver.input("in").send("a", key="a")
+    assert len(driver.output("out").read()) == 1
 
 
 @pytest.mark.parametrize("make", [lf.window_store, lf.session_store, lf.versioned_store])

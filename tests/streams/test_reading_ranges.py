@@ -60,6 +60,21 @@ def test_a_drivers_stores_are_read_by_range_prefix_and_time() -> None:
     assert keys(sessions.windows("a", from_ms=5, to_ms=25)) == [("a", 25, 33), ("a", 5, 5)]
 
 
+def test_all_reads_see_the_same_sliding_windows() -> None:
+    app = lf.App("sliding")
+    app.stream("in", key=str).group_by_key().window(lf.sliding(4, grace=1)).count(name="counts")
+    driver = TopologyTestDriver(app)
+    driver.input("in").send_together([("ab", {}, 24), ("b", {}, 33)])
+    store = driver.store("counts")
+    for read in (
+        store.rows(),
+        store.rows("a", "c"),
+        store.rows(prefix="a") + store.rows(prefix="b"),
+        store.windows("ab") + store.windows("b"),
+    ):
+        assert keys(read) == [("b", 29, 33)]
+
+
 def test_a_running_applications_stores_are_read_by_range_prefix_and_time(tmp_path: Path) -> None:
     with embedded(tmp_path / "data") as log:
         log.admin().ensure_topic("in", partitions=2)

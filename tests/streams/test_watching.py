@@ -11,6 +11,8 @@ import pytest
 
 import logflume.streams as lf
 from logflume.log import InvalidInput
+from logflume.streams.runtime.peers import StoreUnavailable
+from logflume.streams.showing import Page, show_live
 from tests.streams.running import embedded, running, send_json, until
 
 
@@ -74,6 +76,19 @@ def test_rates_are_of_what_runs(tmp_path: Path) -> None:
         for seconds in (0, -1, float("nan"), float("inf")):
             with pytest.raises(InvalidInput, match="must be above 0"):
                 counting(log).describe(rates_over_s=seconds)
+
+
+def test_a_table_that_cannot_be_read_for_a_moment_stays(notebook: Notebook) -> None:
+    answers = iter(["one", StoreUnavailable("restoring"), "two", InvalidInput("no")])
+
+    def read() -> Page:
+        if isinstance(answer := next(answers), str):
+            return Page(answer, "")
+        raise answer
+
+    with pytest.raises(InvalidInput):
+        show_live(read, 1.0, lambda _: None, None)
+    assert notebook.shown == ["one", "two"]
 
 
 def test_what_cannot_be_shown_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
