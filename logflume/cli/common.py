@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from logflume.cli.foreign_words import foreign_words
+from logflume.cli.foreign_words import foreign_words, options_of
 from logflume.log import InvalidInput, LogflumeError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def run_app(module: str, prog_name: str, args: Sequence[str]) -> int:
         result = app(args=list(args), prog_name=prog_name, standalone_mode=True)
     except SystemExit as stop:
         if stop.code == 2:
-            for line in foreign_words(args):
+            for line in foreign_words(args, options_of(typer.main.get_command(app), args)):
                 print(line, file=sys.stderr)
         return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
     except LogflumeError as error:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 _WORDS = {
     "--bootstrap-server": "--bootstrap HOST:PORT",
@@ -29,13 +30,21 @@ _WORDS = {
 }
 
 
-def foreign_words(args: Sequence[str]) -> Iterator[str]:
-    """Yield a line for each option of Kafka's tools among arguments that were not understood.
+def foreign_words(args: Sequence[str], known: Collection[str] = ()) -> Iterator[str]:
+    """Yield a line for each option of Kafka's tools among arguments that were not understood, but for `known` ones.
 
-    >>> list(foreign_words(["words", "--max-messages=3"]))
+    >>> list(foreign_words(["words", "--max-messages=3", "--offset", "4"], known={"--offset"}))
     ['--max-messages of Kafka is here: --limit N']
     """
     for arg in args:
         word = arg.partition("=")[0]
-        if word in _WORDS:
+        if word in _WORDS and word not in known:
             yield f"{word} of Kafka is here: {_WORDS[word]}"
+
+
+def options_of(command: Any, args: Sequence[str]) -> set[str]:
+    """Return the options of the command (of typer's) that arguments name, and of those above it."""
+    found = {option for each in command.params for option in each.opts}
+    below = getattr(command, "commands", {})
+    at = next((place for place, arg in enumerate(args) if arg in below), None)
+    return found if at is None else found | options_of(below[args[at]], args[at + 1 :])

@@ -85,5 +85,9 @@ def test_the_words_of_kafkas_tools_are_answered_with_ours(capsys: Captured, args
     assert hint in refused(capsys, *args, code=2)
 
 
+def test_an_option_that_the_command_has_itself_is_not_answered(capsys: Captured) -> None:
+    assert "of Kafka is here" not in refused(capsys, "sql", "--execute", "SELECT 1;", "--nonsense", code=2)
+
+
 def test_what_one_sees_of_an_application_once_is_an_option(capsys: Captured, dated: tuple[str, ...]) -> None:
     assert "no instance of 'nothing' answers" in refused(capsys, "streams", "top", "nothing", "--once", *dated[1:])
