@@ -145,11 +145,17 @@ def lacking(log: Log, plan: Plan, known: set[str]) -> list[str]:
 
 
 def outputs(log: Log, prefix: str, name: str) -> dict[Any, Any]:
-    """Return the committed results by key; of each the last where changes of several keys meet, or the topic is compacted."""
+    """Return the committed results by key; of each the last where changes of several keys meet, or the topic is compacted.
+
+    There a key whose last value is null is as one that never was: a session that came and was merged away between two commits is
+    not put out at all.
+    """
     found: dict[Any, Any] = {}
     for record in read(log, f"{prefix}-{slug(name)}-out"):
         found.setdefault(record.key, []).append((record.value, record.timestamp_ms))
-    return {key: rows[-1][0] if name in LAST_COUNTS else rows for key, rows in found.items()}
+    if name not in LAST_COUNTS:
+        return found
+    return {key: rows[-1][0] for key, rows in found.items() if rows[-1][0] is not None}
 
 
 def entries(path: Path, prefix: str, name: str) -> dict[tuple[str, int, bytes], Any]:
