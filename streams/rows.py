@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
@@ -49,7 +49,7 @@ class Within:
     """Which rows of a store are asked for: start <= key < stop, or keys whose text begins with `prefix`, by encoded keys.
 
     Of windows those that start from `from_ms` to `to_ms`, both inclusive; of sessions those that are open at any time of it.
-    `limit`: no more than the first of all these keys are looked at.
+    `limit`: no more than the first of these rows.
     """
 
     start: Any = None
@@ -215,21 +215,22 @@ class StoreRows(Reads):
         """Return the rows that are asked for; see `rows`."""
         suffix_bytes = 0 if self._key.window is None else WINDOW_START_BYTES
         low, high = self._bounds(within)
-        found_there = (
+        entries = (
             (key, entry)
             for key, entry in self._store.range(low, high)
             if low <= key[: len(key) - suffix_bytes] and (high is None or key[: len(key) - suffix_bytes] < high)
         )
-        entries = list(islice(found_there, within.limit))
         found = (self._record(key, entry, None) for key, entry in self._seen(entries))
-        return [row for row in found if row is not None and self._is_in(within, row.key)]
+        rows = (row for row in found if row is not None and self._is_in(within, row.key))
+        return list(islice(rows, within.limit))
 
-    def _seen(self, entries: list[tuple[bytes, Entry]]) -> list[tuple[bytes, Entry]]:
+    def _seen(self, entries: Iterable[tuple[bytes, Entry]]) -> Iterable[tuple[bytes, Entry]]:
         """Return the entries that count as there: those of sliding windows are kept a while longer, behind the newest of all."""
-        if self._seen_ms is None or not entries:
+        if self._seen_ms is None:
             return entries
-        oldest = max(window_start(key) for key, _ in self._store.range(b"", None)) - self._seen_ms + 1
-        return [(key, entry) for key, entry in entries if window_start(key) >= oldest]
+        newest = max((window_start(key) for key, _ in self._store.range(b"", None)), default=0)
+        oldest = newest - self._seen_ms + 1
+        return ((key, entry) for key, entry in entries if window_start(key) >= oldest)
 
     def _bounds(self, within: Within) -> tuple[bytes, bytes | None]:
         """Return the encoded keys from and to which rows are asked for."""
@@ -254,7 +255,7 @@ class StoreRows(Reads):
             raise InvalidInput("the store has no windows: get(key) gives its row")
         plain = self._key.encode_plain(key) or b""
         found = self._store.range(plain, plain + b"\xff" * (WINDOW_START_BYTES + 1))
-        entries = self._seen([(full, entry) for full, entry in found if len(full) == len(plain) + WINDOW_START_BYTES])
+        entries = self._seen((full, entry) for full, entry in found if len(full) == len(plain) + WINDOW_START_BYTES)
         rows = (self._record(full, entry, None) for full, entry in entries)
         return [row for row in rows if row is not None and self._is_in(within, row.key)]
 

@@ -9,6 +9,7 @@ import pytest
 
 import logflume.streams as lf
 from logflume.log import InvalidInput
+from logflume.streams.rows import Within
 from logflume.streams.testing import TopologyTestDriver
 from tests.streams.running import embedded, running, send_json, until
 
@@ -71,6 +72,7 @@ def test_all_reads_see_the_same_sliding_windows() -> None:
         store.rows("a", "c"),
         store.rows(prefix="a") + store.rows(prefix="b"),
         store.windows("ab") + store.windows("b"),
+        store.within(Within(limit=1)),
     ):
         assert keys(read) == [("b", 29, 33)]
 
