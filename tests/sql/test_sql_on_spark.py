@@ -6,8 +6,6 @@ import json
 import random
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +13,17 @@ import pytest
 
 from logflume.log import InvalidInput, Log, LogflumeError, TopicPartition, TransportError
 from logflume.sql import Rows, SqlEngine, StatementError
-from logflume.sql.on_spark import RunQuery, drive_queries
+from logflume.sql.on_spark import drive_queries
 from logflume.streams.runtime import EngineOptions
 from logflume.streams.seams import Plan
 from logflume.streams.spark import BatchDone, LocalRunner
-from logflume.streams.spark.batches import Batches, open_batches
-from logflume.streams.spark.continuous import keep_on
-from logflume.streams.spark.session import java_version
+from logflume.streams.spark.batches import open_batches
 from tests.end_to_end._command import run as command
 from tests.log._server_process import ServerProcess
+from tests.sql._spark_driver import driven
 from tests.streams._spark_apps import Once
 from tests.streams._spark_cluster import WAIT_S as SPARK_WAIT_S
+from tests.streams._spark_session import NEEDS_JAVA
 from tests.streams.running import read, until
 
 SETUP = """
@@ -53,39 +51,6 @@ def engine(log: Log, tmp_path: Path) -> Iterator[SqlEngine]:
         run(opened, SETUP)
         opened.is_followed = True
         yield opened
-
-
-def in_this_process(log: Log, failpoint: Callable[[str], None] = lambda _: None) -> RunQuery:
-    """Return what runs micro-batches without Spark."""
-
-    def run(
-        load_plan: Callable[[], Plan], state_root: Path, stopping: threading.Event, on_batch: Callable[[BatchDone], None]
-    ) -> None:
-        def take(batches: Batches) -> None:
-            while not stopping.wait(0.01):
-                done = batches.step()
-                if done is not None:
-                    on_batch(done)
-
-        settings: Any = {"settings": EngineOptions(), "failpoint": failpoint}
-        keep_on(partial(open_batches, log, load_plan, LocalRunner().run, state_root, **settings), take, stopping)
-
-    return run
-
-
-@contextmanager
-def driven(log: Log, folder: Path, failpoint: Callable[[str], None] = lambda _: None) -> Iterator[None]:
-    """Run a driver beside."""
-    stopping = threading.Event()
-    work = partial(drive_queries, log.where, in_this_process(log, failpoint), stopping, state_dir=folder)
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopping.set()
-        thread.join(60)
-        assert not thread.is_alive()
 
 
 def insert(engine: SqlEngine, rng: random.Random, count: int) -> None:
@@ -236,7 +201,7 @@ def test_until_end_ends_at_the_end_and_says_what_failed(log: Log, engine: SqlEng
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.skipif((java_version() or 0) < 17, reason="Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless")
+@NEEDS_JAVA
 def test_the_command_runs_all_queries_of_the_catalog_in_one_session(tmp_path: Path) -> None:
     server = ServerProcess(str(tmp_path / "log"))
     try:

@@ -6,9 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,14 +16,12 @@ import pytest
 from logflume.log import InvalidInput, Log, connect
 from logflume.sql import SqlEngine, StatementError, load_functions
 from logflume.sql.lint import lint_script
-from logflume.sql.on_spark import drive_queries
 from logflume.sql.python_types import type_of_hint, type_of_text
 from logflume.sql.running import application_id, compile_query
 from logflume.sql.testing import run_cases
 from logflume.streams.functions import Library
-from logflume.streams.runtime import EngineOptions
-from logflume.streams.spark import LocalRunner
 from logflume.streams.spark.executors import pickled
+from tests.sql._spark_driver import driven
 from tests.streams.running import read, until
 
 FUNCTIONS = '''
@@ -325,36 +321,12 @@ def test_a_query_goes_elsewhere_without_the_file(log: Log, engine: SqlEngine, fi
 
 
 def test_queries_on_spark_call_them(log: Log, engine: SqlEngine, known: Library, tmp_path: Path) -> None:
-    from logflume.streams.spark.batches import open_batches
-    from logflume.streams.spark.continuous import keep_on
-
-    def in_this_process(load_plan: Any, state_root: Path, stopping: threading.Event, on_batch: Any) -> None:
-        def take(batches: Any) -> None:
-            while not stopping.wait(0.01):
-                if (done := batches.step()) is not None:
-                    on_batch(done)
-
-        keep_on(partial(open_batches, log, load_plan, LocalRunner().run, state_root, settings=EngineOptions()), take, stopping)
-
     list(engine.execute("SET 'engine' = 'spark'; CREATE TABLE o AS SELECT k, spread(n) AS v FROM s GROUP BY k; UNSET 'engine';"))
     insert(engine, ("a", 5, 0), ("a", 9, 2))
-    with _driving(partial(drive_queries, log.where, in_this_process, state_dir=tmp_path / "spark", functions=known)):
+    with driven(log, tmp_path / "spark", functions=known):
         until(lambda: newest(log, "O") == {b"a": {"V": 4}})
         insert(engine, ("a", 1, 3))
         until(lambda: newest(log, "O") == {b"a": {"V": 8}})
-
-
-@contextmanager
-def _driving(drive: Any) -> Iterator[None]:
-    stopping = threading.Event()
-    thread = threading.Thread(target=partial(drive, stopping=stopping), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopping.set()
-        thread.join(60)
-        assert not thread.is_alive()
 
 
 def test_case_files_and_lint_take_them(file: Path, known: Library, tmp_path: Path) -> None:

@@ -31,7 +31,6 @@ from logflume.streams.spark import (
     plan_backfill,
     run_backfill,
 )
-from logflume.streams.spark.session import java_version
 
 from ..end_to_end._command import LOGFLUME, run
 from ..end_to_end._delays import DELAYS, flight, load, send, wait_for
@@ -39,23 +38,13 @@ from ..log._server_process import ServerProcess
 from ._kills import KillOnce
 from ._replace_apps import expected, maker, sell, table
 from ._spark_apps import ORDERS, PARTITIONS, WAIT_S, Once, create_inputs, final_results, loader, make_plan, run_live, send_orders
-
-ROOT = Path(__file__).resolve().parents[2]
-NEEDS_JAVA = pytest.mark.skipif(
-    (java_version() or 0) < 17, reason="Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless"
-)
-SPARK_WAIT_S = 600
+from ._spark_session import NEEDS_JAVA, ROOT, SPARK_WAIT_S, spark_session
 
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
-    from logflume.streams.spark import SparkSettings, open_session
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(ROOT))
-        session = open_session("logflume-tests", SparkSettings("local[2,4]"))  # a task is tried four times, as on a cluster
+    with spark_session("logflume-tests", "local[2,4]") as session:  # a task is tried four times, as on a cluster
         yield session
-        session.stop()
 
 
 @pytest.fixture

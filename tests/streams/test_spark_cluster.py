@@ -17,17 +17,14 @@ from logflume.log import InvalidInput, TopicPartition, connect
 from logflume.streams.spark import SparkSettings, SparkUnavailable, parse_conf
 from logflume.streams.spark.executors import files_of, pack, zipped
 from logflume.streams.spark.probe import Probe
-from logflume.streams.spark.session import check_master, java_version, refuse_speculation
+from logflume.streams.spark.session import check_master, refuse_speculation
 
 from ..end_to_end._command import LOGFLUME, free_port, run
 from ..end_to_end._delays import DELAYS, flight, load, send, wait_for
 from ..log._server_process import ServerProcess
 from ._replace_apps import table
 from ._spark_cluster import QUICK_JAVA, WAIT_S, Cluster, python_without_the_package
-
-NEEDS_JAVA = pytest.mark.skipif(
-    (java_version() or 0) < 17, reason="Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless"
-)
+from ._spark_session import NEEDS_JAVA
 
 
 @pytest.fixture(scope="module")

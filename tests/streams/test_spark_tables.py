@@ -9,28 +9,16 @@ from typing import Any
 import pytest
 
 from logflume.log import InvalidInput, Log, TopicPartition, connect
-from logflume.streams.spark.session import java_version
 
 from ..log._server_process import ServerProcess
 from ._spark_apps import ORDERS, PARTITIONS, create_inputs, send_orders
-
-ROOT = Path(__file__).resolve().parents[2]
-NEEDS_JAVA = pytest.mark.skipif(
-    (java_version() or 0) < 17, reason="Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless"
-)
-SPARK_WAIT_S = 600
+from ._spark_session import NEEDS_JAVA, SPARK_WAIT_S, spark_session
 
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
-    """A session that knows nothing of logflume yet."""
-    from logflume.streams.spark import SparkSettings, open_session
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(ROOT))
-        session = open_session("logflume-tables", SparkSettings("local[2]"))
+    with spark_session("logflume-tables", "local[2]") as session:
         yield session
-        session.stop()
 
 
 @pytest.fixture

@@ -1,0 +1,54 @@
+"""A driver of SQL's queries on Spark, beside a test: its micro-batches run in this process, without Spark."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from logflume.log import Log
+from logflume.sql.on_spark import RunQuery, drive_queries
+from logflume.streams.functions import Library
+from logflume.streams.runtime import EngineOptions
+from logflume.streams.seams import Plan
+from logflume.streams.spark import BatchDone, LocalRunner
+from logflume.streams.spark.batches import Batches, open_batches
+from logflume.streams.spark.continuous import keep_on
+
+
+def in_this_process(log: Log, failpoint: Callable[[str], None] = lambda _: None) -> RunQuery:
+    """Return what runs micro-batches without Spark."""
+
+    def run(
+        load_plan: Callable[[], Plan], state_root: Path, stopping: threading.Event, on_batch: Callable[[BatchDone], None]
+    ) -> None:
+        def take(batches: Batches) -> None:
+            while not stopping.wait(0.01):
+                done = batches.step()
+                if done is not None:
+                    on_batch(done)
+
+        settings: Any = {"settings": EngineOptions(), "failpoint": failpoint}
+        keep_on(partial(open_batches, log, load_plan, LocalRunner().run, state_root, **settings), take, stopping)
+
+    return run
+
+
+@contextmanager
+def driven(
+    log: Log, folder: Path, failpoint: Callable[[str], None] = lambda _: None, *, functions: Library | None = None
+) -> Iterator[None]:
+    """Run a driver beside."""
+    stopping = threading.Event()
+    work = partial(drive_queries, log.where, in_this_process(log, failpoint), stopping, state_dir=folder, functions=functions)
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join(60)
+        assert not thread.is_alive()
