@@ -70,7 +70,7 @@ def test_a_group_commits_and_is_reset(server: str) -> None:
         (["topic", "create", "x", "--config", "retention.sm=1"], ["retention.sm", "retention.ms"]),
         (["topic", "create", "x", "--config", "retention.ms"], ["NAME=VALUE"]),
         (["consume", "nowhere"], ["nowhere"]),
-        (["group", "reset", "g", "--topic", "lines", "--to", "soon"], ["beginning, end or an offset", "soon"]),
+        (["group", "reset", "g", "--topic", "lines", "--to", "soon"], ["beginning (earliest), end (latest), an offset", "soon"]),
     ],
 )
 def test_mistakes_are_one_line_that_names_the_cause(server: str, args: list[str], words: list[str]) -> None:

@@ -132,7 +132,7 @@ def test_columns_are_checked_against_the_newest_schema(name: str) -> None:
     registry.register("orders-value", KINDS[name], WIDER[KINDS[name]])
     check_readable(spec, COLUMNS, {"ID"})
     check_readable(spec, (*COLUMNS, Column("TOTAL", DOUBLE)))
-    with pytest.raises(UnknownName, match=r"orders-value, schema 1 .* 'NAMES'; did you mean 'NAME'"):
+    with pytest.raises(UnknownName, match=r"'NAMES' of orders-value, schema 1 .*did you mean 'NAME'"):
         check_readable(spec, (Column("NAMES", STRING),), {"NAMES"})
     with pytest.raises(InvalidInput, match="NAME"):
         check_readable(spec, (Column("NAME", array(BIGINT)),))

@@ -23,12 +23,12 @@ class Airline(msgspec.Struct):
 
 
 def test_an_unknown_column_names_the_near_match() -> None:
-    with pytest.raises(UnknownName, match="'dep_dely'; did you mean 'dep_delay'"):
+    with pytest.raises(UnknownName, match="'dep_dely' of 'flights'; did you mean 'dep_delay'"):
         lf.App("delays").stream("flights", Flight).filter(col.dep_dely > 15)
 
 
 def test_an_unknown_column_without_near_match_lists_the_columns() -> None:
-    with pytest.raises(UnknownName, match="it has carrier, dep_delay, key"):
+    with pytest.raises(UnknownName, match="there is carrier, dep_delay, key"):
         lf.App("delays").stream("flights", Flight).filter(col.xyzzy > 15)
 
 

@@ -270,7 +270,7 @@ AVRO_SCALARS: dict[str, st.SearchStrategy[Any]] = {
     "boolean": st.booleans(),
     "int": st.integers(-(2**31), 2**31 - 1),
     "long": st.integers(-(2**63), 2**63 - 1),
-    "float": st.floats(width=32),
+    "float": st.floats(width=32, allow_nan=False),
     "double": st.floats(),
     "string": text,
     "bytes": st.binary(max_size=9),

@@ -177,7 +177,7 @@ def test_written_state_brings_in_no_class() -> None:
     written = EntryCodec(columns, [Pair]).encode(Entry((Pair(1, 2),), 0))
     assert written is not None
     assert EntryCodec(columns, [Pair]).decode(written).state == (Pair(1, 2),)
-    with pytest.raises(UnknownName, match="which the topology does not name"):
+    with pytest.raises(UnknownName, match="of the state that the topology names"):
         EntryCodec(columns, [Struct]).decode(written)
 
 
