@@ -26,8 +26,8 @@ def test_an_application_goes_on_where_its_backfill_ended(tmp_path: Path) -> None
         done = run("backfill", str(DELAYS), "--engine", "local", "--bootstrap", address)
         assert f"logflume run {DELAYS} goes on at the cut" in done.stdout
         table = [line.split("\t") for line in done.stdout.splitlines() if "\t" in line]
-        stages = table[table.index(["stage", "computed", "tasks", "seconds"]) + 1 :]
-        assert {how for _, how, _, _ in stages[:-1]} == {"record by record"}
+        stages = table[table.index(["stage", "computed", "tasks", "rows out", "MB out", "CPU s", "seconds"]) + 1 :]
+        assert {how for _, how, *_ in stages[:-1]} == {"record by record"}
         assert stages[-1][0] == "hand-over"
         wait_for(address, {"United": 15, "Delta": 15})
         again = run("backfill", str(DELAYS), "--engine", "local", "--bootstrap", address, code=1)
