@@ -62,7 +62,8 @@ class Case:
             admin = self.log.admin()
             there = [topic for topic in sources if admin.find_topics([topic])]
             every = [TopicPartition(topic, p) for topic in there for p in range(PARTITIONS)]
-            ends, at = admin.end_offsets(every, read_committed=True), admin.group_offsets(name)
+            at = admin.group_offsets(name)  # first: what is read puts out records for the next stage
+            ends = admin.end_offsets(every, read_committed=True)
             return all(not end or (tp in at and at[tp].offset >= end) for tp, end in ends.items())
 
         engine.start()
