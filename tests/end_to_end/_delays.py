@@ -35,12 +35,10 @@ def send(address: str, topic: str, records: list[tuple[str, dict[str, object]]])
 
 def flights_counted(address: str) -> dict[str, int]:
     """Return how many late flights of each airline the newest results have, over all hours."""
-    found: dict[str, dict[bytes, int]] = {}
+    found: dict[str, dict[str, int]] = {}
     for line in run("consume", "delays", "--json", "--bootstrap", address).stdout.splitlines():
         record = json.loads(line)
-        key = str(record["key"])
-        name = "United" if "United" in key else "Delta"
-        found.setdefault(name, {})[key.encode()] = json.loads(record["value"])["flights"]
+        found.setdefault(record["key"], {})[record["window_start"]] = json.loads(record["value"])["flights"]
     return {name: sum(hours.values()) for name, hours in found.items()}
 
 
