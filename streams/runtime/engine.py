@@ -22,6 +22,7 @@ from logflume.streams.state import DiskMemory, StateDirectory, StoreReader
 
 from .closing import Closer, within
 from .endpoint import Endpoint, parse_endpoint
+from .failures import is_fatal, is_replaced
 from .handlers import OnUncaught, StreamsError, decide_uncaught
 from .metrics import CONTENT_TYPE, exposition
 from .opening import Surroundings, check_stores
@@ -29,7 +30,7 @@ from .options import EngineOptions
 from .problems import Place
 from .queries import StoreReaders, StoreView
 from .reads import Ask, answer
-from .session import Session, is_fatal, is_replaced
+from .session import Session
 from .status import CommitTimes, EngineState, EngineStatus, InputStatus, LeftOut, RateMeter, TaskStatus, added_up
 from .task import Ending, Task, TaskCounts
 from .topic_look import TopicLook

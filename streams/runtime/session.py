@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 
-from logflume.log import LogflumeError, TransactionMustAbort, UnknownName
+from logflume.log import LogflumeError
 from logflume.log.interfaces import Consumer, Log, OffsetAndMetadata
 from logflume.log.records import TopicPartition
 from logflume.streams.seams import SubTopology
-from logflume.streams.state import Dirty, StoreReader
+from logflume.streams.state import StoreReader
 
 from .assigning import Copies, Sharing, task_strategy
 from .closing import Closer, within
+from .committing import TaskCommits, note_progress
 from .global_tables import GlobalTables
-from .handlers import StreamsError
 from .opening import (
     Surroundings,
     TopicMadeAnew,
@@ -31,10 +30,8 @@ from .opening import (
     start_positions,
 )
 from .options import Guarantee
-from .outputs import Columns, merge_by_time
-from .pace import CommitPace, Pace
-from .positions import read_times, to_offsets
-from .problems import PoisonRecord
+from .pace import Pace
+from .positions import read_times
 from .restore import Restorer
 from .standbys import Standbys
 from .status import CommitTimes
@@ -42,6 +39,7 @@ from .task import Task
 from .watch import Watch
 from .writer import LogWriter
 
+_log = logging.getLogger("logflume.streams")
 _IDLE_POLL_S, _TIMED_POLL_S = 1.0, 0.2
 """While nothing comes: in vain, for all that is told ends a poll; and where something is to be looked at again and again."""
 _FETCH_WAIT_MS = 2_000
@@ -94,11 +92,6 @@ class Session:
         self._progress = 0
         self._running: set[Task] = set()
         self._paused: set[TopicPartition] = set()
-        self._has_changes = False
-        self._commit_pace = CommitPace(around.options.commit_interval_ms / 1000, due_s=monotonic_s())
-        self._uncommitted_bytes = 0
-        self._purged_s = monotonic_s()
-        self._purgeable: dict[TopicPartition, int] = {}
         instance = self.instance = around.options.instance_id or around.directory.instance_id
         application = around.plan.application
         is_transactional = self._options.guarantee is Guarantee.EXACTLY_ONCE
@@ -119,9 +112,10 @@ class Session:
             ],
             client_id=f"{application}-{instance}",
         )
-        self._writer = LogWriter(
+        writer = LogWriter(
             self._producer, self.consumer, around.admin, self._options, around.topics.partitions, wall_s=around.wall_s
         )
+        self._commits = TaskCommits(around, writer, monotonic_s=monotonic_s, times=commit_times, watch=watch)
         self.restorer = Restorer(self._changelog_consumer, monotonic_s)
         self.standbys = Standbys(around, self._changelog_consumer, self.consumer.committed, closer, monotonic_s)
         self._copies = Copies()
@@ -153,9 +147,9 @@ class Session:
             self._process()
             self._control_flow()
             self._note_lags()
-            if self._is_commit_due():
+            if self._commits.is_due(is_behind=self._progress >= self._pace.records):
                 self.commit()
-            self._purge()
+            self._commits.purge()
         self.commit()
         self._release_all()
         within(_FAREWELL_S, self.restorer.close, self.tables.close, self.consumer.close, self._producer.close, self.leave_group)
@@ -167,7 +161,7 @@ class Session:
         self._release_all()
         within(
             _FAREWELL_S,
-            self._writer.abort,
+            self._commits.abort,
             self.restorer.close,
             self.tables.close,
             lambda: self.consumer.close(leave_group=False),
@@ -227,14 +221,14 @@ class Session:
         for chunk in chunks:
             for task in self._owner.get(TopicPartition(chunk.topic, chunk.partition), ()):
                 task.add(chunk)
-                self._note_change(task, 0)
+                self._commits.note(task, 0)
 
     def _poll_timeout_s(self) -> float:
         if self._progress or not self.is_ready or self.standbys.is_behind or self.tables.is_behind:
             return 0.0
         is_timed = len(self.standbys) or self.tables or any(task.function.follows_clock for task in self.tasks.values())
         idle_s = _TIMED_POLL_S if is_timed else _IDLE_POLL_S
-        return min(max(self._commit_pace.due_s - self._monotonic_s(), 0.0), idle_s) if self._has_changes else idle_s
+        return min(self._commits.due_in_s(), idle_s)
 
     def _process(self) -> None:
         """Process what is planned, up to a bound; `_progress` becomes the number of records."""
@@ -256,35 +250,18 @@ class Session:
                 self._watch.enter(task.name)
                 if is_due or not task.has_begun:
                     task.advance(now_ms)
-                    self._note_change(task, 0)
+                    self._commits.note(task, 0)
                 before = task.counts.bytes_in
                 done = task.process(limit, _EVERYTHING[0] if is_aligned else self._pace.records)
                 if done:
                     self._progress += done
-                    self._note_change(task, task.counts.bytes_in - before)
+                    self._commits.note(task, task.counts.bytes_in - before)
                 self._watch.leave()
-            self._send_outputs(sub, running)
+            self._commits.send_outputs(sub, running)
         self._pace.took(self._progress, self._monotonic_s() - begun_s)
 
     def _is_caught_up(self, partition: TopicPartition) -> bool:
         return self.consumer.lag(partition) == 0
-
-    def _note_change(self, task: Task, size_bytes: int) -> None:
-        self._uncommitted_bytes += size_bytes
-        self._has_changes = self._has_changes or task.has_changes
-
-    def _send_outputs(self, sub: SubTopology, tasks: Sequence[Task]) -> None:
-        """Send what the tasks have put out; for repartition topics merged by time between tasks."""
-        parts: dict[tuple[str, str], list[tuple[Task, Columns]]] = {}
-        for task in tasks:
-            for columns in task.take_outputs():
-                parts.setdefault((columns.node, columns.topic), []).append((task, columns))
-        for (node, topic), group in parts.items():
-            output = sub.outputs[node]
-            chunks = [(task, columns.chunk()) for task, columns in group] if not output.is_repartition else []
-            for task, chunk in chunks or [(group[0][0], merge_by_time([columns for _, columns in group]))]:
-                refused = partial(task.problems.refused, node, topic, is_computed=output.is_computed)
-                self._writer.send(output, topic, chunk, refused)
 
     def _note_lags(self) -> None:
         """Keep the lags where other threads may read them (the consumer is this thread's alone)."""
@@ -310,85 +287,9 @@ class Session:
             self.consumer.resume(drained)
             self._paused.difference_update(drained)
 
-    # -- task commit -----------------------------------------------------------------------------------------------------
-
-    def _is_commit_due(self) -> bool:
-        """Return whether to commit: what comes after a pause at once, what follows it once per interval."""
-        if not self._has_changes:
-            return False
-        is_due = self._commit_pace.is_due(self._monotonic_s(), is_behind=self._progress >= self._pace.records)
-        return is_due or self._uncommitted_bytes >= self._options.commit_bytes
-
     def commit(self) -> None:
-        """Commit all tasks with changes: results due, one log transaction, then one write batch of each task's state."""
-        changed = [task for task in self.tasks.values() if task.has_changes]
-        self._has_changes, self._uncommitted_bytes = False, 0
-        if not changed:
-            return
-        started_s, failpoint = self._monotonic_s(), self._options.failpoint
-        failpoint("before-flush")
-        for task in changed:
-            self._watch.enter(task.name)
-            task.flush()
-            self._watch.leave()
-        for sub in self._around.plan.subtopologies:
-            self._send_outputs(sub, [task for task in changed if task.subtopology is sub])
-        failpoint("after-flush")
-        offsets: dict[TopicPartition, OffsetAndMetadata] = {}
-        entries: list[dict[str, Dirty]] = []
-        for task in changed:
-            entries.append(self._send_changes(task))
-            offsets.update(to_offsets(task.checkpoint(), task.subtopology.contents, self._around.address, ids=self._ids))
-        failpoint("after-produce")
-        for task in changed:
-            task.will_commit()
-        self._writer.commit(offsets, lambda: [letter for task in changed for letter in task.problems.take_letters()])
-        failpoint("after-log-commit")
-        for task, dirty in zip(changed, entries, strict=True):
-            if task.state:
-                failpoint("before-store-batch")
-                task.state.commit(dirty, task.checkpoint())
-                failpoint("after-store-batch")
-                for store, offset in task.state.expired_changelogs().items():
-                    topic = self._around.topics.changelogs[task.subtopology.name, store]
-                    self._purgeable[TopicPartition(topic, task.partition)] = offset
-            task.has_committed()
-            _note_progress(self._around, task)
-        self._committed.update(offsets)
-        repartitions = self._around.topics.repartition_topics
-        self._purgeable.update({tp: offset.offset for tp, offset in offsets.items() if tp.topic in repartitions})
-        ended_s = self._monotonic_s()
-        self._commit_pace.committed(started_s, ended_s)
-        self._commit_times.add(ended_s - started_s)
-
-    def _send_changes(self, task: Task) -> dict[str, Dirty]:
-        """Send changed entries to the changelogs; return the entries for the write batch."""
-        if task.state is None:
-            return {}
-        dirty = task.state.encode_dirty()
-        has_marker = self._options.guarantee is Guarantee.EXACTLY_ONCE
-        for name in task.state.stores:
-            topic = self._around.topics.changelogs[task.subtopology.name, name]
-            if name in task.subtopology.global_stores():
-                continue
-            if name in task.subtopology.table_sources:
-                source = TopicPartition(topic, task.partition)
-                task.changelogs[name] = task.inputs[source].position
-            elif name in dirty:
-                self._writer.send_changelog(topic, task.partition, dirty[name])
-                task.changelogs[name] = task.changelogs.get(name, 0) + len(dirty[name]) + has_marker
-        return dirty
-
-    def _purge(self) -> None:
-        """Delete what is processed from repartition topics, and what has expired from changelogs. Failing costs space only."""
-        now_s = self._monotonic_s()
-        if self._purgeable and (now_s - self._purged_s) * 1000 >= self._options.purge_interval_ms:
-            self._purged_s = now_s
-            purgeable, self._purgeable = self._purgeable, {}
-            try:
-                self._around.admin.delete_records(purgeable)
-            except LogflumeError as error:
-                _log.warning("%s: what is no longer needed stays for now: %s", self._around.plan.application, error)
+        """Commit all tasks with changes."""
+        self._committed.update(self._commits.commit(self.tasks.values(), self._ids))
 
     # -- assignment ------------------------------------------------------------------------------------------------------
 
@@ -498,7 +399,8 @@ class Session:
         """Have the next task commit say where this task answers now, if that has changed."""
         known = {tp: offset for tp in task.inputs if (offset := self._committed.get(tp)) is not None}
         if read_times(known).at != self._around.address:
-            task.has_changes = self._has_changes = True
+            task.has_changes = True
+            self._commits.note(task, 0)
 
     def _revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Commit, and close the tasks of partitions that go elsewhere; all others go on."""
@@ -508,7 +410,7 @@ class Session:
         self._paused -= leaving
         self._owner = {source: tasks for source, tasks in self._owner.items() if source not in leaving}
         self.lags = {source: lag for source, lag in self.lags.items() if source not in leaving}
-        self._purgeable = {tp: offset for tp, offset in self._purgeable.items() if tp not in leaving}
+        self._commits.leave(leaving)
 
     def _release(self, keys: Sequence[tuple[str, int]]) -> None:
         released = [self.tasks.pop(key) for key in keys]
@@ -519,7 +421,7 @@ class Session:
             self._on_release(task)
             self.restorer.remove(task)
             self.tables.remove(task)
-            _note_progress(self._around, task)
+            note_progress(self._around, task)
             if task.state:
                 self._closer.close(task.state)
 
@@ -545,12 +447,6 @@ def _sharing(around: Surroundings) -> Sharing:
     )
 
 
-def _note_progress(around: Surroundings, task: Task) -> None:
-    """Keep how far a task's state has come, for the next time that tasks are dealt out."""
-    if task.state:
-        around.directory.progress.note(task.name, sum(task.state.checkpoint.changelogs.values()))
-
-
 def _is_aligned(sub: SubTopology) -> bool:
     """Return whether its tasks advance together by time."""
     return any(out.is_repartition for out in sub.outputs.values())
@@ -571,39 +467,3 @@ def whole_tasks(sub: SubTopology, assigned: Collection[TopicPartition], partitio
     numbers = {each.partition for each in assigned if each.topic in topics}
     read = {number: {TopicPartition(topic, number) for topic in topics if number < partitions[topic]} for number in numbers}
     return sorted(number for number, inputs in read.items() if inputs <= set(assigned))
-
-
-def is_fatal(error: LogflumeError) -> bool:
-    """Return whether joining again cannot help: the application, its input or its state is the cause."""
-    if isinstance(error, (PoisonRecord, StreamsError)):
-        return True
-    if isinstance(error, TransactionMustAbort) and isinstance(error.__cause__, LogflumeError):
-        code = error.__cause__.code
-        return isinstance(error.__cause__, UnknownName) or code in _HOPELESS or code.endswith("_AUTHORIZATION_FAILED")
-    return not (error.is_retriable or error.code in _MEMBERSHIP_LOST)
-
-
-def is_replaced(error: LogflumeError) -> bool:
-    """Return whether another process has joined the group under this instance id."""
-    cause = error.__cause__ if isinstance(error, TransactionMustAbort) else error
-    return isinstance(cause, LogflumeError) and cause.code == "FENCED_INSTANCE_ID"
-
-
-_HOPELESS = frozenset({"INVALID_TOPIC_EXCEPTION", "UNSUPPORTED_FOR_MESSAGE_FORMAT", "UNSUPPORTED_COMPRESSION_TYPE"})
-"""Causes of a lost transaction that the next one would meet too."""
-_MEMBERSHIP_LOST = frozenset(
-    {
-        "FENCED_INSTANCE_ID",
-        "ILLEGAL_GENERATION",
-        "UNKNOWN_MEMBER_ID",
-        "REBALANCE_IN_PROGRESS",
-        "INVALID_PRODUCER_EPOCH",
-        "PRODUCER_FENCED",
-        "INVALID_PRODUCER_ID_MAPPING",
-        "INVALID_TXN_STATE",
-        "TRANSACTION_MUST_ABORT",
-        "CLIENT_CLOSED",
-    }
-)
-
-_log = logging.getLogger("logflume.streams")

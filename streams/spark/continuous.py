@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from logflume.log import LogflumeError, TransportError, connect
 from logflume.streams.runtime import EngineOptions, StreamsError
-from logflume.streams.runtime.session import is_fatal
+from logflume.streams.runtime.failures import is_fatal
 from logflume.streams.seams import Plan
 
 from .batches import BatchDone, Batches, Compute, open_batches

@@ -19,7 +19,7 @@ from logflume.log import GroupMetadata, InvalidInput, Log, LogflumeError, TopicP
 from logflume.log.interfaces import GroupMemberDescription
 from logflume.streams.runtime.assigning import Copies, Sharing, task_strategy
 from logflume.streams.runtime.closing import within
-from logflume.streams.runtime.session import is_replaced
+from logflume.streams.runtime.failures import is_replaced
 from logflume.streams.seams import Plan
 
 SESSION_TIMEOUT_MS = 20_000

@@ -23,8 +23,8 @@ import numpy as np
 from logflume.log import Chunk, InvalidInput, Log, LogflumeError, TopicPartition, TransportError, connect, load_kernels
 from logflume.streams.kernels import kernel_loader
 from logflume.streams.operators import OperatorProgram, Region, Slice
+from logflume.streams.runtime.failures import is_fatal
 from logflume.streams.runtime.handlers import Handlers, OnProblem
-from logflume.streams.runtime.session import is_fatal
 from logflume.streams.runtime.task import task_name
 from logflume.streams.seams import Plan, SubTopology, changelog_topic
 from logflume.streams.state import Checkpoint

@@ -35,8 +35,8 @@ from logflume.log import (
     connect,
 )
 from logflume.streams.runtime import StreamsError
+from logflume.streams.runtime.failures import is_fatal
 from logflume.streams.runtime.positions import read_times
-from logflume.streams.runtime.session import is_fatal
 
 from .ranges import OffsetRange, read_range
 from .rows import BATCH_RECORDS, RowKind, unpack_headers
