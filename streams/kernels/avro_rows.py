@@ -13,8 +13,8 @@ from numba import njit, types
 from logflume.log.memory import load_byte, load_double, load_single, load_word, store_byte, store_word
 
 from .binary import BROKEN, PLAIN, from_zigzag, put_varint, read_varint, starts_with, text_state, to_zigzag
-from .json_rows import _put_span
 from .signatures import B1, B2, F2, I2, IN_I2, IN_I32, IN_I64, IN_U8, WRITE
+from .spans import put_span
 
 (
     END, NULL, BOOLEAN, INT, LONG, FLOAT, DOUBLE, STRING, BYTES, FIXED, ENUM, NULLABLE, UNION, JUMP, BLOCKS, NEXT, BEGIN, DONE,
@@ -233,8 +233,8 @@ def write(
         out_keys[r] = position
         begin = position
         if key_sizes[i] > 0:
-            begin = _put_span(key_starts[i], np.int64(key_sizes[i]), target, position)
-        at = _put_span(before, before_size, target, begin)
+            begin = put_span(key_starts[i], np.int64(key_sizes[i]), target, position)
+        at = put_span(before, before_size, target, begin)
         for step in range(len(steps)):
             operation, f, branch, null = steps[step, 0], steps[step, 1], steps[step, 2], steps[step, 3]
             if columns[f, 0] != 0 and load_byte(columns[f, 0], i) != 0:
@@ -254,13 +254,13 @@ def write(
                     at = np.int64(-1)
                     break
                 at = put_varint(target, at, size << 1)
-                at = _put_span(load_word(data, i << 3), size, target, at)
+                at = put_span(load_word(data, i << 3), size, target, at)
             elif operation == FIXED:
                 length: Any = load_word(columns[f, 2], i << 3)
                 if length < 0:
                     at = np.int64(-1)
                     break
-                at = _put_span(load_word(data, i << 3), length, target, at)
+                at = put_span(load_word(data, i << 3), length, target, at)
             elif operation == DOUBLE:
                 store_word(target, at, load_word(data, i << 3))
                 at += 8

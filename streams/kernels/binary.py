@@ -9,7 +9,7 @@ from numba import njit
 
 from logflume.log.memory import load_byte, store_byte
 
-from .json_rows import _interesting, _wide
+from .spans import interesting, wide
 
 PLAIN, SPECIAL, BROKEN = 0, 1, 2
 """What a text is: ASCII that JSON writes as it is; other UTF-8; no UTF-8."""
@@ -72,7 +72,7 @@ def varint_size(value: int) -> int:
 @njit
 def text_state(at: int, end: int, limit: int) -> int:
     """Return what the text from `at` to `end` is; memory can be read up to `limit`."""
-    at = _interesting(at, end, limit)
+    at = interesting(at, end, limit)
     if at >= end:
         return PLAIN
     while at < end:
@@ -80,7 +80,7 @@ def text_state(at: int, end: int, limit: int) -> int:
         if byte < 128:
             at += 1
         else:
-            size = _wide(at, end)
+            size = wide(at, end)
             if size == 0:
                 return BROKEN
             at += size
@@ -90,7 +90,7 @@ def text_state(at: int, end: int, limit: int) -> int:
 
 @njit
 def _skip_plain(at: int, end: int, limit: int) -> int:
-    return min(_interesting(at, end, limit), end)
+    return min(interesting(at, end, limit), end)
 
 
 @njit

@@ -16,20 +16,16 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from logflume.log.children import Lifeline, end_with_parent
+from logflume.log.compiled import drop_outdated, is_compiled
 
 _log = logging.getLogger("logflume.streams")
 _NICENESS = 10
 _TIMEOUT_S = 300.0
 
 
-def is_compiled(module: str, environment: Mapping[str, str]) -> bool:
-    """Return whether numba's cache seems to hold kernels of the module as its source is now: a guess, which costs time only."""
-    source = Path(__file__).with_name(f"{module}.py")
-    places = [source.parent / "__pycache__", Path(os.path.expanduser("~/.cache/numba"))]
-    if chosen := environment.get("NUMBA_CACHE_DIR"):
-        places = [Path(chosen)]
-    changed_s = source.stat().st_mtime
-    return any(found.stat().st_mtime >= changed_s for place in places for found in place.glob(f"**/{module}.*.nbi"))
+def source_of(module: str) -> Path:
+    """Return the file of kernels."""
+    return Path(__file__).with_name(f"{module}.py")
 
 
 def compile_apart(
@@ -39,9 +35,11 @@ def compile_apart(
 
     Returns whether all are there. If not, whoever loads them compiles them in this process.
     """
-    missing = [module for module in modules if not is_compiled(module, environment)]
+    missing = [module for module in modules if not is_compiled(source_of(module), environment)]
     if not missing:
         return True
+    for module in missing:
+        drop_outdated(source_of(module), environment)
     lifeline = Lifeline()
     try:
         found = subprocess.run(

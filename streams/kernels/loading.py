@@ -15,7 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 
-from .compiling import compile_apart
+from logflume.log.compiled import drop_outdated
+
+from .compiling import compile_apart, source_of
 
 _WARM_UP_RECORDS = 50_000
 _ALWAYS = ("json_rows", "texts", "slots", "table_slots")
@@ -88,10 +90,15 @@ class KernelLoader:
         """Load the kernels now, blocking, and more of them by name; False without numba."""
         with self._lock:
             if self._kernels is None and importlib.util.find_spec("numba") is not None:
-                self._kernels = Kernels(*(importlib.import_module(f"{__package__}.{name}") for name in _ALWAYS))
+                self._kernels = Kernels(*map(_import, _ALWAYS))
             for name in more if self._kernels is not None else ():
-                self._more[name] = importlib.import_module(f"{__package__}.{name}")
+                self._more[name] = _import(name)
             return self._kernels is not None
+
+
+def _import(name: str) -> ModuleType:
+    drop_outdated(source_of(name))
+    return importlib.import_module(f"{__package__}.{name}")
 
 
 @functools.cache

@@ -13,8 +13,8 @@ from numba import njit, types
 from logflume.log.memory import load_byte, load_word, store_byte
 
 from .binary import BROKEN, PLAIN, starts_with, text_state
-from .json_rows import _put_span
 from .signatures import B1, B2, F2, I2, IN_I2, IN_I32, IN_I64, IN_U8, WRITE
+from .spans import put_span
 
 BOOLEAN, INT, LONG, DOUBLE, STRING, WHOLE, BYTES = range(7)
 _COLUMN_STRING = 4
@@ -238,7 +238,7 @@ def _put_big(out: int, at: int, value: int, size: int) -> int:
 
 
 @njit
-def _put_integer(out: int, at: int, value: int) -> int:
+def put_integer(out: int, at: int, value: int) -> int:
     """Write a number in as few bytes as it takes; return the position after it."""
     if -32 <= value < 128:
         store_byte(out, at, value)
@@ -292,8 +292,8 @@ def write(
         out_keys[r] = position
         begin = position
         if key_sizes[i] > 0:
-            begin = _put_span(key_starts[i], np.int64(key_sizes[i]), target, position)
-        at = _put_span(before, before_size, target, begin)
+            begin = put_span(key_starts[i], np.int64(key_sizes[i]), target, position)
+        at = put_span(before, before_size, target, begin)
         for step in range(len(steps)):
             operation, f = steps[step, 0], steps[step, 1]
             if columns[f, 0] != 0 and load_byte(columns[f, 0], i) != 0:
@@ -309,7 +309,7 @@ def write(
                 at = _put_big(target, at + 1, load_word(data, i << 3), 8)
             elif operation in (INT, LONG):
                 value: Any = load_word(data, i << 3)
-                at = _put_integer(target, at, value)
+                at = put_integer(target, at, value)
             else:
                 size: Any = load_word(columns[f, 2], i << 3)
                 if size < 0:
@@ -320,7 +320,7 @@ def write(
                     at += 1
                 elif operation != WHOLE:
                     at = _put_length(target, at, size, _TEXT if operation == STRING else _BYTES)
-                at = _put_span(load_word(data, i << 3), size, target, at)
+                at = put_span(load_word(data, i << 3), size, target, at)
         if at < 0:
             out_sizes[r] = -1
             out_values[r] = position

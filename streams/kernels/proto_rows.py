@@ -14,8 +14,8 @@ from numba import njit, types
 from logflume.log.memory import load_byte, load_double, load_half, load_single, load_word, store_byte, store_word
 
 from .binary import BROKEN, PLAIN, from_zigzag, put_varint, read_varint, starts_with, text_state, varint_size
-from .json_rows import _put_span
 from .signatures import B1, B2, F2, I2, IN_I2, IN_I32, IN_I64, IN_U8, WRITE
+from .spans import put_span
 
 (
     HEAD, UNKNOWN, INT32, INT64, UINT32, UINT64, SINT32, SINT64, BOOL, ENUM, FIXED32, SFIXED32, FLOAT, FIXED64, SFIXED64, DOUBLE,
@@ -287,7 +287,7 @@ def _put_tag(out: int, at: int, tag: int, size: int) -> int:
 def _put_value(operation: int, out: int, at: int, value: int, size: int) -> int:
     """Write a value without its tag; of a text `value` is the address."""
     if operation == STRING:
-        return _put_span(value, size, out, put_varint(out, at, size))
+        return put_span(value, size, out, put_varint(out, at, size))
     if operation == DOUBLE:
         store_word(out, at, value)
         return at + 8
@@ -338,8 +338,8 @@ def write(
         out_keys[r] = position
         begin = position
         if key_sizes[i] > 0:
-            begin = _put_span(key_starts[i], np.int64(key_sizes[i]), target, position)
-        at = _put_span(before, before_size, target, begin)
+            begin = put_span(key_starts[i], np.int64(key_sizes[i]), target, position)
+        at = put_span(before, before_size, target, begin)
         for step in range(len(steps)):
             operation, f, tag, tag_size, manner = steps[step, 0], steps[step, 1], steps[step, 2], steps[step, 3], steps[step, 4]
             if columns[f, 0] != 0 and load_byte(columns[f, 0], i) != 0:
@@ -360,7 +360,7 @@ def write(
                 break
             is_default = size == 0 if operation == STRING else value == 0
             if operation == MESSAGE:
-                at = _put_span(value, size, target, at)
+                at = put_span(value, size, target, at)
             elif operation == TIMESTAMP:
                 at = _put_timestamp(target, _put_tag(target, at, tag, tag_size), value)
             elif manner == _WRAPPED:

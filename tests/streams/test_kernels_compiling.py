@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
-from logflume.streams.kernels.compiling import compile_apart, is_compiled
+from logflume.log.compiled import drop_outdated, is_compiled
+from logflume.streams.kernels.compiling import compile_apart, source_of
 from logflume.streams.kernels.loading import KernelLoader
 
 pytest.importorskip("numba")
@@ -18,9 +21,42 @@ pytest.importorskip("numba")
 @pytest.mark.slow
 def test_a_child_fills_the_cache_of_this_process(tmp_path: Path) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    assert not is_compiled("table_slots", environment)
+    assert not is_compiled(source_of("table_slots"), environment)
     assert compile_apart(["table_slots"], environment=environment)
-    assert is_compiled("table_slots", environment)
+    assert is_compiled(source_of("table_slots"), environment)
+
+
+TWICE = """
+from numba import njit
+from .shared import step
+@njit("int64(int64)", cache=True)
+def twice(number):
+    return step(step(number))
+"""
+
+
+@pytest.mark.slow
+def test_kernels_are_compiled_anew_when_a_file_that_they_import_has_changed(tmp_path: Path) -> None:
+    folder = tmp_path / "loops"
+    folder.mkdir()
+    kernels, shared = folder / "kernels.py", folder / "shared.py"
+    kernels.write_text(TWICE)
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"} | {"PYTHONPATH": str(tmp_path)}
+
+    def twice_one() -> int:
+        drop_outdated(kernels, environment)
+        command = [sys.executable, "-c", "from loops.kernels import twice; print(twice(1))"]
+        return int(subprocess.run(command, env=environment, capture_output=True, check=True, timeout=120).stdout)
+
+    for step, expected in ((1, 3), (10, 21)):
+        shared.write_text(f"from numba import njit\n@njit\ndef step(number):\n    return number + {step}\n")
+        assert not is_compiled(kernels, environment)
+        assert twice_one() == expected
+        assert is_compiled(kernels, environment)
+        index = next((folder / "__pycache__").glob("kernels.*.nbi"))
+        written = index.stat().st_mtime_ns
+        assert twice_one() == expected
+        assert index.stat().st_mtime_ns == written, "it was read, not compiled"
 
 
 def test_a_child_that_fails_is_said_and_harms_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
