@@ -1,15 +1,17 @@
-"""SQL: how long a statement takes to plan and compile, and what topologies T1 to T4 cost when written in SQL.
+"""SQL: how long a statement takes to plan and compile, and what topologies T1 to T4 cost in SQL beside the same in Python.
 
 Run: python -m benchmarks.sql [planning|queries|server|many] [--json]; `--many=N`: so many queries at once (500)
 
-The queries run as in `benchmarks.streams_programs` (stores in memory, no log), so that both can be compared: SQL should cost
-what the DSL costs. Each query runs without the kernels and with them; each figure says which.
+The queries run as in `benchmarks.streams_programs` (stores in memory, no log), by turns with the topology of the same work that
+is written in Python. Each runs without the kernels and with them; each figure says which.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import selectors
 import socket
 import subprocess
 import sys
@@ -17,25 +19,22 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-
+import logflume.streams as lf
 from benchmarks._report import Figure, main
-from benchmarks.streams_programs import CHUNK, REPEATS, Sink, clicks
-from logflume.log.records import Chunk
+from benchmarks.streams_programs import JOBS, grouped, load_kernels, planned, us_per_record
 from logflume.sql import Catalog, plan_query
 from logflume.sql.binding.context import Context
 from logflume.sql.definitions import apply_definition
 from logflume.sql.parser import parse_statement
 from logflume.streams import plan
 from logflume.streams.kernels import kernel_loader
-from logflume.streams.seams import Program
-from logflume.streams.state.store import Store
 
 SOURCES = (
     "CREATE STREAM CLICKS (K STRING KEY, ID BIGINT, USER STRING, PAGE STRING, MS BIGINT, PRICE DOUBLE, OK BOOLEAN) "
@@ -50,7 +49,8 @@ QUERIES = {
         "WINDOW TUMBLING (SIZE 10 SECONDS, GRACE PERIOD 10 SECONDS) GROUP BY K"
     ),
     "T4 stream-table join, 100 k keys": (
-        "CREATE STREAM T4 AS SELECT CLICKS.K, ID, PAGE, MS, PRICE, OK, NAME, COUNTRY FROM CLICKS JOIN USERS ON CLICKS.K = USERS.K"
+        "CREATE STREAM T4 AS SELECT CLICKS.K, ID, USER, PAGE, MS, PRICE, OK, NAME, COUNTRY "
+        "FROM CLICKS JOIN USERS ON CLICKS.K = USERS.K"
     ),
 }
 SERVED = (
@@ -59,9 +59,9 @@ SERVED = (
     "CREATE TABLE T AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;",
 )
 INSERTED, ASKED, MADE, PUSHED, REPEATED, CONNECTIONS = 20_000, 1_000, 9, 9, 9, 32
+PULLED, PULLING = 20_000, 8
 MANY, SETTLED_S, IDLE_S = 500, 5.0, 10.0
-BUDGETS = {"T1": 800_000, "T2": 700_000, "T3": 350_000, "T4": 300_000}
-COMPILED_BUDGETS = {"T1": 2_500_000, "T2": 2_500_000, "T3": 800_000, "T4": 1_500_000}
+TURNS = 5
 
 
 def catalog() -> Catalog:
@@ -72,43 +72,27 @@ def catalog() -> Catalog:
     return made
 
 
-def records_per_s(program: Program, chunks: list[Chunk], users: int) -> float:
-    """Return records per CPU second, the best of a few runs; a task commit after each chunk."""
-    best = 0.0
-    for _ in range(REPEATS):
-        stores = {spec.name: Store(spec) for spec in program.stores}
-        sink = Sink()
-        task = program.bind(stores, sink, sink)
-        if "USERS" in program.sources:
-            rows: list[bytes | None] = [b'{"NAME":"n%d","COUNTRY":"DE"}' % i for i in range(users)]
-            keys: list[bytes | None] = [b"u%05d" % i for i in range(users)]
-            table = Chunk.from_columns("users", keys, rows, np.zeros(users, dtype=np.int64), partition=0)
-            task.process("USERS", table, 0, users)
-        started = time.process_time()
-        for chunk in chunks:
-            task.process("CLICKS", chunk, 0, len(chunk))
-            task.flush()
-            for store in stores.values():
-                store.committed()
-        best = max(best, len(chunks) * CHUNK / (time.process_time() - started))
-        assert sink.records > 0
-    return best
+def counted(app: lf.App) -> Any:
+    """T2 with rows as results, as SQL has them."""
+    return grouped(app).aggregate(n=lf.count())
 
 
 def measure_queries() -> Iterator[Figure]:
-    """Records a second of each query, without the kernels and with them."""
+    """CPU a record of each query, and how many times that of the same topology in Python, without the kernels and with them."""
     sources = catalog()
-    few, many = ([chunk for _, chunk in clicks(users)] for users in (10_000, 100_000))
-    kernel_loader().stay_out()
-    for is_compiled in (False, True):
-        if is_compiled and not kernel_loader().load():
-            return
-        for name, text in QUERIES.items():
-            chunks, users = (many, 100_000) if name.startswith("T4") else (few, 10_000)
-            program = plan(replace(plan_query(text, sources), name="benchmark")).subtopologies[0].program
-            figure = records_per_s(program, chunks, users)
-            label = f"{name} (SQL, {'with' if is_compiled else 'without'} kernels, no log)"
-            yield Figure(label, figure, "records/s", (COMPILED_BUDGETS if is_compiled else BUDGETS)[name[:2]])
+    for has_kernels in (False, True):
+        if has_kernels:
+            load_kernels()
+        with nullcontext() if has_kernels else kernel_loader().held_back():
+            for name, text in QUERIES.items():
+                job = JOBS[name[:2].lower()]
+                rounds, by_sql = job.rounds(), plan(replace(plan_query(text, sources), name="benchmark"))
+                by_python = planned(counted if name.startswith("T2") else job.build)
+                turns = [(us_per_record(by_sql, rounds), us_per_record(by_python, rounds)) for _ in range(TURNS)]
+                sql_us, python_us = map(min, zip(*turns, strict=True))
+                label = f"{name} ({'with' if has_kernels else 'without'} kernels)"
+                yield Figure(label, sql_us, "us/record")
+                yield Figure(f"{label}, beside Python", sql_us / python_us, "times", 1.1, is_upper=True)
 
 
 def measure_planning() -> Iterator[Figure]:
@@ -145,7 +129,8 @@ class Client:
     """One connection by HTTP/1.1; of the standard library, for a heavier one would be half of what is measured."""
 
     def __init__(self, address: str) -> None:
-        self._connection = HTTPConnection(address.removeprefix("http://"), timeout=60)
+        self.address = address.removeprefix("http://")
+        self._connection = HTTPConnection(self.address, timeout=60)
         self._connection.connect()
         self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -232,8 +217,10 @@ def _requests(address: str, cpu_s: Callable[[], float]) -> Iterator[Figure]:
     took_s = _timed(lambda: client.post("/ksql", {"ksql": SERVED[1]}))
     yield Figure("CREATE TABLE ... AS, the first of the server", took_s * 1e3, "ms", 50, is_upper=True)
     made = [SERVED[1].replace("TABLE T ", f"TABLE T{n} ") for n in range(MADE)]
+    cpu_before_s = cpu_s()
     took = [_timed(partial(client.post, "/ksql", {"ksql": text})) for text in made]
     yield Figure(f"CREATE TABLE ... AS, median of {MADE}", _median_ms(took), "ms", 50, is_upper=True)
+    yield Figure("CREATE TABLE ... AS, CPU of the server", (cpu_s() - cpu_before_s) / MADE * 1e3, "CPU ms")
     dropped = "".join(f"DROP TABLE T{n} DELETE TOPIC;" for n in range(MADE))
     client.post("/ksql", {"ksql": dropped})
     yield from _inserts(client, address)
@@ -290,20 +277,46 @@ def _sync_ms() -> float:
     return _median_ms(took)
 
 
+def _pull_all(address: str, connections: int, count: int) -> None:
+    """Ask for keys over so many connections, each with one request under way; a library would be the slower half of it."""
+    host, port = address.split(":")
+    texts = [json.dumps({"ksql": f"SELECT * FROM T WHERE K = 'k{n}';"}) for n in range(1000)]
+    head = f"POST /query HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: "
+    requests = itertools.islice(itertools.cycle([f"{head}{len(text)}\r\n\r\n{text}".encode() for text in texts]), count)
+    answered = 0
+    with selectors.DefaultSelector() as selector, ExitStack() as stack:
+        for request in itertools.islice(requests, connections):
+            opened = stack.enter_context(socket.create_connection((host, int(port))))
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            selector.register(opened, selectors.EVENT_READ, opened)
+            opened.sendall(request)
+        while answered < count:
+            for key, _ in selector.select(60):
+                answer = key.data.recv(1 << 16)
+                assert answer.startswith(b"HTTP/1.1 200"), answer
+                assert answer.endswith(b"]\n"), answer
+                answered += 1
+                key.data.sendall(next(requests, b""))
+
+
 def _pulls(client: Client, cpu_s: Callable[[], float]) -> Iterator[Figure]:
     client.post("/query", {"ksql": "SELECT * FROM T;"})
-    latencies, cpu_before_s = [], cpu_s()
+    latencies = []
     for n in range(ASKED):
         begun = time.perf_counter()
         answer = client.post("/query", {"ksql": f"SELECT * FROM T WHERE K = 'k{n % 1000}';"})
         latencies.append((time.perf_counter() - begun) * 1e3)
         assert len(json.loads(answer)) == 2, answer
-    on_one_core = ASKED / (cpu_s() - cpu_before_s)
     latencies.sort()
     yield Figure("pull by key, p50", latencies[ASKED // 2], "ms", 1, is_upper=True)
     yield Figure("pull by key, p99", latencies[ASKED * 99 // 100], "ms", 3, is_upper=True)
     yield Figure("pull by key, one connection, each waited for", ASKED / sum(latencies) * 1e3, "1/s")
-    yield Figure("pull by key, by the server's CPU", on_one_core, "1/CPU s", 5_000)
+    for connections in (1, PULLING):
+        cpu_before_s = cpu_s()
+        took_s = _timed(partial(_pull_all, client.address, connections, PULLED))
+        shown = f"pull by key, {connections} connection{'s' if connections > 1 else ''} kept busy"
+        yield Figure(shown, PULLED / took_s, "1/s")
+        yield Figure(f"{shown}, by the server's CPU", PULLED / (cpu_s() - cpu_before_s), "1/CPU s", 5_000)
     took = []
     for first in range(REPEATED):
         keys = ", ".join(f"'k{(first + n) % 1000}'" for n in range(1000))

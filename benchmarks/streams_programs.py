@@ -21,6 +21,7 @@ from logflume.log.collector import ShortCollections
 from logflume.log.records import Chunk
 from logflume.streams import col
 from logflume.streams.kernels import kernel_loader
+from logflume.streams.seams import Plan
 from logflume.streams.state.store import Store
 
 RECORDS = 100_000
@@ -112,7 +113,8 @@ def impressions() -> list[Round]:
         if i % 2 == 0:
             right.append((b"%d" % i, value, START_MS + i + numbers.randrange(4000)))
     right.sort(key=lambda row: row[2])
-    found, pairs = [], zip(chunked("shown", left), chunked("seen", right), strict=False)
+    found: list[Round] = []
+    pairs = zip(chunked("shown", left), chunked("seen", right), strict=False)
     for pair in pairs:
         found += pair
     return found
@@ -238,8 +240,8 @@ JOBS = {
 class Running:
     """All sub-topologies of an application; what one writes for another is handed on after each chunk."""
 
-    def __init__(self, app: lf.App) -> None:
-        parts = app.plan().subtopologies
+    def __init__(self, plan: Plan) -> None:
+        parts = plan.subtopologies
         self.sink, self.stores, self.tasks = Sink(), [], []
         self.readers: dict[str, list[tuple[Any, str]]] = {}
         self.topics: dict[str, str] = {}
@@ -280,27 +282,39 @@ class Running:
             store.committed()
 
 
-def run(build: Callable[[lf.App], Any], rounds: Sequence[Round], *, has_kernels: bool) -> float:
-    """Return CPU microseconds a record; tables of `users` that come first are read before."""
-    if has_kernels:
-        kernel_loader().load("meetings", "chains", "sessions", "sliding", "message_rows")
-    found = []
-    for _ in range(REPEATS):
-        app = lf.App("program")
-        made = build(app)
-        (made.to_stream() if isinstance(made, lf.Table) else made).to("out")
-        running, rest = Running(app), list(rounds)
-        while rest[0][0] == "users" and rest[-1][0] == "clicks":
-            running.take(*rest.pop(0))
+def planned(build: Callable[[lf.App], Any]) -> Plan:
+    """Return a topology as it runs, its results written to a topic."""
+    app = lf.App("program")
+    made = build(app)
+    (made.to_stream() if isinstance(made, lf.Table) else made).to("out")
+    return app.plan()
+
+
+def load_kernels() -> None:
+    kernel_loader().load("meetings", "chains", "sessions", "sliding", "message_rows")
+
+
+def us_per_record(plan: Plan, rounds: Sequence[Round]) -> float:
+    """Return CPU microseconds a record of one run; tables of `users` that come first are read before."""
+    running, rest = Running(plan), list(rounds)
+    while rest[0][0] == "users" and rest[-1][0] == "clicks":
+        running.take(*rest.pop(0))
+        running.commit()
+    with ShortCollections().over_batches():  # as `App.run` does
+        started = time.process_time()
+        for topic, chunk in rest:
+            running.take(topic, chunk)
             running.commit()
-        with ShortCollections().over_batches():  # as `App.run` does
-            started = time.process_time()
-            for topic, chunk in rest:
-                running.take(topic, chunk)
-                running.commit()
-            found.append((time.process_time() - started) / sum(len(chunk) for _, chunk in rest) * 1e6)
-        assert running.sink.records > 0
-    return min(found)
+        spent = (time.process_time() - started) / sum(len(chunk) for _, chunk in rest) * 1e6
+    assert running.sink.records > 0
+    return spent
+
+
+def run(build: Callable[[lf.App], Any], rounds: Sequence[Round], *, has_kernels: bool) -> float:
+    """Return CPU microseconds a record, the least of a few runs."""
+    if has_kernels:
+        load_kernels()
+    return min(us_per_record(planned(build), rounds) for _ in range(REPEATS))
 
 
 def measure_programs() -> Iterator[Figure]:

@@ -93,7 +93,8 @@ def plan_persistent(s: ast.CreateAs | ast.InsertQuery, context: Context, query_i
     """Plan a persistent query under an id."""
     if isinstance(s, ast.CreateAs):
         return plan_create_as(s, context, query_id=query_id)
-    return plan_insert(s, context, query_id=query_id)
+    planned = plan_insert(s, context, query_id=query_id)
+    return replace(planned, query=replace(planned.query, generation=context.catalog.ended.get(query_id, 0)))
 
 
 def replaced_query(s: ast.CreateAs | ast.InsertQuery, catalog: Catalog) -> str | None:

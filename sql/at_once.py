@@ -86,9 +86,10 @@ class AtOnce:
         """Return a table whose rows are in the state of this process. Raises NotHeld."""
         known = applied.queries.get(source.query_id or "")
         shape = None if known is None else self._tables.shape(known.planned)
-        if shape is None or applied.catalog.queries[shape.query_id].is_paused:
+        query = None if shape is None else applied.catalog.queries[shape.query_id]
+        if shape is None or query is None or query.is_paused:
             raise NotHeld
-        partitions = self._tables.known_partitions(self._holders.changelog_of(shape.query_id, shape.store))
+        partitions = self._tables.known_partitions(self._holders.changelog_of(query, shape.store))
         return KeptTable(shape, partial(held_rows, shape, partitions, self._holders.read_state, keys_max))
 
     def insert(self, scanned: Scanned, user: Session) -> Sending | None:

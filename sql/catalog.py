@@ -82,9 +82,18 @@ class SourceInfo:
         return self.key + self.value
 
 
+OWN_QUERY_IDS = ("INSERTQUERY_", "CTAS_", "CSAS_", "CST_")
+"""How the ids begin that queries get if none is given."""
+
+
 @dataclass(frozen=True, slots=True)
 class QueryInfo:
-    """A persistent query: what it reads, where it writes, and the statement to make it again from. `is_paused`: by PAUSE."""
+    """A persistent query: what it reads, where it writes, and the statement to make it again from.
+
+    Attributes:
+        is_paused: by PAUSE.
+        generation: so many queries of its id have ended before it.
+    """
 
     id: str
     statement: str
@@ -92,6 +101,7 @@ class QueryInfo:
     sources: tuple[str, ...]
     properties: Mapping[str, str] = field(default_factory=dict)
     is_paused: bool = False
+    generation: int = 0
 
     @property
     def engine(self) -> str:
@@ -119,9 +129,12 @@ class ConnectorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """Sources, types and queries by name. `next_number` makes query ids unique for all time.
+    """Sources, types and queries by name.
 
-    `properties`: what ALTER SYSTEM set, for sessions that do not.
+    Attributes:
+        next_number: makes the ids unique for all time that queries get if none is given.
+        properties: what ALTER SYSTEM set, for sessions that do not.
+        ended: how many queries have ended of an id that was given.
     """
 
     sources: Mapping[str, SourceInfo] = field(default_factory=dict)
@@ -130,6 +143,7 @@ class Catalog:
     next_number: int = 0
     properties: Mapping[str, str] = field(default_factory=dict)
     connectors: Mapping[str, ConnectorInfo] = field(default_factory=dict)
+    ended: Mapping[str, int] = field(default_factory=dict)
 
     def source(self, name: str, span: Span = NOWHERE) -> SourceInfo:
         """Return a stream or table.
@@ -171,7 +185,9 @@ class Catalog:
         return replace(self, queries={**self.queries, query.id: query})
 
     def without_query(self, query_id: str) -> Catalog:
-        return replace(self, queries={k: v for k, v in self.queries.items() if k != query_id})
+        is_given = query_id in self.queries and not query_id.startswith(OWN_QUERY_IDS)
+        ended = {**self.ended, query_id: self.ended.get(query_id, 0) + 1} if is_given else self.ended
+        return replace(self, queries={k: v for k, v in self.queries.items() if k != query_id}, ended=ended)
 
     def with_type(self, name: str, type: DataType) -> Catalog:
         return replace(self, types={**self.types, name: type})
@@ -198,4 +214,4 @@ class Catalog:
 
     def __reduce__(self) -> tuple[Any, ...]:
         kept = (dict(self.sources), dict(self.types), dict(self.queries), self.next_number)
-        return Catalog, (*kept, dict(self.properties), dict(self.connectors))
+        return Catalog, (*kept, dict(self.properties), dict(self.connectors), dict(self.ended))

@@ -10,7 +10,7 @@ from logflume.log.schemas import Column
 from . import ast
 from .binding.context import Context
 from .binding.scope import RESERVED_COLUMNS
-from .catalog import Catalog, SourceInfo
+from .catalog import OWN_QUERY_IDS, Catalog, SourceInfo
 from .connectors import create_connector, drop_connector
 from .errors import NotSupported, StatementError, for_tests_only
 from .options import check_format
@@ -146,10 +146,6 @@ def check_topic_is_own(source: SourceInfo, catalog: Catalog, span: ast.Span) -> 
             "TOPIC, or drop those first",
             span,
         )
-
-
-OWN_QUERY_IDS = ("INSERTQUERY_", "CTAS_", "CSAS_", "CST_")
-"""How the ids begin that queries get if none is given."""
 
 
 def new_query_id(s: ast.CreateAs | ast.InsertQuery, catalog: Catalog) -> str:

@@ -59,7 +59,7 @@ from .results import Message, Result, Rows
 from .resuming import Tokens
 from .rights import check_rights
 from .row_records import RecordMakers
-from .running import RunningQueries, application_id, live_engines
+from .running import RunningQueries, application_of, live_engines
 from .script_files import all_statements
 from .scripts import StatementText, split_script
 from .session import Session, session_statement
@@ -120,7 +120,7 @@ class SqlEngine:
         self._session = Session()
         options = replace(options or EngineOptions(), state_dir=data_dir / "state")
         make = live_engines(log, options) if on_spark is None else SparkQueries(log.admin(), on_spark, options.state_dir)
-        running = RunningQueries(log, options, service, make)
+        running = RunningQueries(log, options, make)
         kind = LIVE if on_spark is None else SPARK
         self.following = Following(
             log, service, self.functions, running, kind=kind, runs_queries=runs_queries, connectors=connectors
@@ -412,8 +412,8 @@ class SqlEngine:
         return replace(made, text=f"{made.text}; {left} so far, it goes on") if left else made
 
     def application_of(self, query_id: str) -> str:
-        """Return the application as which a query runs."""
-        return application_id(self.service, query_id)
+        """Return the application as which a query runs, one that exists."""
+        return application_of(self.service, self.catalog.queries[query_id])
 
     def close(self) -> None:
         """Stop what runs; all of it goes on at the next start. Idempotent."""

@@ -21,7 +21,7 @@ from .command_log import Command, CommandLog, command_topic
 from .connectors import Connectors, ConnectorsOf
 from .errors import StatementError
 from .recorded import check_same, recorded_plan
-from .running import RunningQueries, Wanted, application_id, compile_query
+from .running import Left, RunningQueries, Wanted, application_of, compile_query
 from .table_state import Tables
 
 _log = logging.getLogger("logflume.sql")
@@ -55,7 +55,8 @@ class Following:
         self.problems: list[str] = []
         self.tables = Tables()
         self.running, self._kind = running, kind
-        self._left: dict[str, frozenset[str]] = {}
+        self._left: list[Left] = []
+        self._wanted: dict[str, Wanted] = {}
         self.connectors: Connectors | None = None if connectors is None else connectors(log, service)
         self.commands = CommandLog(log, command_topic(service))
 
@@ -75,8 +76,8 @@ class Following:
         """Write a command, then apply all up to it: its own, and those of others that came before it."""
         expected = self.commands.next_offset
         offset = self.commands.append(replace(command, expected=expected))
-        is_as_checked = compiled is not None and offset == expected
-        self.catch_up(needed=offset, compiled={command.query_id: compiled} if is_as_checked else {})
+        checked = {} if compiled is None or command.query_id is None else {command.query_id: compiled}
+        self.catch_up(needed=offset, compiled=checked if offset == expected else {})
 
     def last_command(self, *, at_least: int = -1) -> int:
         """Return the offset of the last command that is applied; before, read what is new unless it is `at_least` that."""
@@ -85,7 +86,7 @@ class Following:
                 self.catch_up()
             return self.commands.next_offset - 1
 
-    def catch_up(self, *, needed: int | None = None, compiled: Mapping[str | None, Plan | None] = MappingProxyType({})) -> None:
+    def catch_up(self, *, needed: int | None = None, compiled: Mapping[str, Plan] = MappingProxyType({})) -> None:
         """Apply the commands that are new in the topic, then start and stop queries to fit.
 
         `compiled`: queries of these commands as they were checked, by id, where nothing has changed since.
@@ -117,52 +118,60 @@ class Following:
         self.problems.append(f"command {offset} ({command.statement[:SHOWN_CHARACTERS]}): {text}")
         _log.warning("command %d cannot be applied: %s", offset, text)
 
-    def _fit_queries(self, before: Applied, compiled: Mapping[str | None, Plan | None]) -> None:
+    def _fit_queries(self, before: Applied, compiled: Mapping[str, Plan]) -> None:
         """Stop queries that ended, changed or were paused since `before`; start those that should run and do not."""
+        if self.applied is not before:
+            self._stop_changed(before)
+            self._wanted = {q: self._wanted_of(known) for q, known in self.applied.queries.items() if self._runs(q)}
+        self._left = [left for left in self._left if not self.running.forget_if_left(left)]
+        wanted, known = dict(self._wanted), self.applied.queries
+        for query_id, plan in compiled.items():
+            if query_id in wanted:
+                wanted[query_id] = replace(wanted[query_id], compile=partial(self.compiled, query_id, known[query_id], plan))
+        self.running.keep(wanted)
+
+    def _stop_changed(self, before: Applied) -> None:
+        """Stop queries that do not go on as they were, and remove what those left that ended."""
         queries = self.catalog.queries
-        gone: list[str] = []
-        changed: list[str] = []
+        stopped: list[str] = []
+        gone: list[Left] = []
         for query_id, known in before.queries.items():
-            if query_id not in queries:
-                self.tables.forget(query_id)
-                self._left[query_id] = self._topics_of(query_id, known)
-                if before.catalog.queries[query_id].engine == self._kind:
-                    gone.append(query_id)
-            elif known is not self.applied.queries[query_id] or queries[query_id].is_paused or not self._is_own(query_id):
-                self.tables.forget(query_id)
-                changed.append(query_id)
-        self.running.stop([*gone, *changed])
-        for query_id in gone:
-            if self.running.forget(query_id, self._left[query_id]):
-                del self._left[query_id]
-        for query_id, topics in list(self._left.items()):
-            if query_id in queries or self.running.forget_if_left(query_id, topics):  # of another query by now, or gone
-                del self._left[query_id]
-        wanted = {q: known for q, known in self.applied.queries.items() if not queries[q].is_paused and self._is_own(q)}
-        self.running.keep({q: self._wanted(q, known, compiled.get(q)) for q, known in wanted.items()})
+            info, now = before.catalog.queries[query_id], queries.get(query_id)
+            if now is None or now.generation != info.generation:
+                left = Left(query_id, application_of(self.service, info), self._topics_of(known))
+                (gone if info.engine == self._kind else self._left).append(left)
+            elif known is self.applied.queries[query_id] and self._runs(query_id):
+                continue
+            self.tables.forget(query_id)
+            stopped.append(query_id)
+        self.running.stop(stopped)
+        self._left += [left for left in gone if not self.running.forget(left)]
 
-    def _is_own(self, query_id: str) -> bool:
-        """Return whether a query is for the kind of engine that runs here."""
-        return self.catalog.queries[query_id].engine == self._kind
+    def _runs(self, query_id: str) -> bool:
+        """Return whether a query is to run here: it goes on, and is for this kind of engine."""
+        query = self.catalog.queries[query_id]
+        return query.engine == self._kind and not query.is_paused
 
-    def _wanted(self, query_id: str, known: KnownQuery, compiled: Plan | None) -> Wanted:
-        load = partial(compile_query, known.planned, application_id(self.service, query_id))
-        letters = self.catalog.queries[query_id].dead_letter_topic
-        return Wanted(partial(self.compiled, query_id, known, compiled), load, letters)
+    def _wanted_of(self, known: KnownQuery) -> Wanted:
+        query = known.planned.query
+        application = application_of(self.service, query)
+        load = partial(compile_query, known.planned, application)
+        return Wanted(application, partial(self.compiled, query.id, known), load, query.dead_letter_topic)
 
     def compiled(self, query_id: str, known: KnownQuery, compiled: Plan | None = None) -> Plan:
         """Return a query as it is to run. Raises PlanChanged when it is planned otherwise than it was made."""
-        compiled = compiled or compile_query(known.planned, application_id(self.service, query_id))
+        compiled = compiled or compile_query(known.planned, application_of(self.service, known.planned.query))
         if known.recorded is not None:
             check_same(known.recorded, recorded_plan(known.planned, compiled))
         return compiled
 
-    def _topics_of(self, query_id: str, known: KnownQuery) -> frozenset[str]:
-        engine = self.running.engine(query_id)
+    def _topics_of(self, known: KnownQuery) -> frozenset[str]:
+        query = known.planned.query
+        engine = self.running.engine(query.id)
         if engine is not None:
             return internal_topics(engine.plan)
         try:
-            return internal_topics(compile_query(known.planned, application_id(self.service, query_id)))
+            return internal_topics(compile_query(known.planned, application_of(self.service, query)))
         except StatementError:
             return frozenset()
 

@@ -9,7 +9,7 @@ from logflume.log.registry import EVERYTHING, Rights
 from logflume.streams.runtime import Engine, EngineState, EngineStatus
 from logflume.streams.seams import changelog_topic
 
-from .catalog import SourceInfo
+from .catalog import QueryInfo, SourceInfo
 from .connectors import UNASSIGNED, ConnectorState
 from .following import Following
 from .on_spark import driver_status
@@ -17,7 +17,7 @@ from .properties import LIVE, SPARK
 from .pull import KeptTable
 from .pull_reads import table_rows
 from .rights import without_records
-from .running import application_id
+from .running import application_of
 from .table_state import TablePage, TableRead, read_state
 from .workers import Workers, merged_status
 
@@ -38,7 +38,7 @@ class Holders:
             found.setdefault(query_id, []).append(status)
         catalog, admin = self._following.catalog, self._following.log.admin()
         driven = [q for q, info in catalog.queries.items() if info.engine == SPARK and not info.is_paused and q not in found]
-        found |= {q: [driver_status(admin, application_id(self._following.service, q))] for q in driven}
+        found |= {q: [driver_status(admin, application_of(self._following.service, catalog.queries[q]))] for q in driven}
         merged = {query_id: merged_status(each) for query_id, each in found.items()}
         if rights.is_admin:
             return merged
@@ -66,9 +66,9 @@ class Holders:
         shape = None if known is None else self._following.tables.shape(known.planned)
         return TablePage() if shape is None or not isinstance(engine, Engine) else read_state(shape, engine, read)
 
-    def changelog_of(self, query_id: str, store: str) -> str:
+    def changelog_of(self, query: QueryInfo, store: str) -> str:
         """Return the changelog topic of a query's store."""
-        return changelog_topic(application_id(self._following.service, query_id), store)
+        return changelog_topic(application_of(self._following.service, query), store)
 
     def kept(self, source: SourceInfo, *, rights: Rights) -> KeptTable | None:
         """Return where the rows of a table are, None when its topic tells: no query keeps them, or nobody runs it live.
@@ -78,15 +78,12 @@ class Holders:
         applied = self._following.applied
         known = applied.queries.get(source.query_id or "")
         shape = None if known is None else self._following.tables.shape(known.planned)
-        if (
-            known is None
-            or shape is None
-            or next(self.readers(), None) is None
-            or applied.catalog.queries[shape.query_id].is_paused
-            or applied.catalog.queries[shape.query_id].engine != LIVE
-        ):
+        if known is None or shape is None or next(self.readers(), None) is None:
             return None
-        topic = self.changelog_of(shape.query_id, shape.store)
+        query = applied.catalog.queries[shape.query_id]
+        if query.is_paused or query.engine != LIVE:
+            return None
+        topic = self.changelog_of(query, shape.store)
 
         def read(keys: tuple[bytes, ...] | None) -> Iterator[list[Any]]:
             partitions = shape.partitions_of(keys, self._following.tables.partitions(topic, self._following.log.admin()))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from logflume.log import Admin, InvalidInput, LogflumeError, connect_as_owner
-from logflume.streams.runtime import EngineState, EngineStatus
+from logflume.streams.runtime import EngineState, EngineStatus, members_of
 from logflume.streams.seams import Plan
 
 from .ast import Span
@@ -120,17 +120,12 @@ class SparkQueries:
     def __call__(self, plan: Plan, wanted: Wanted) -> SparkQuery:
         """Return what runs a query. Raises RunsElsewhere while another instance does."""
         before = self._made.get(plan.application)
-        if before is not None and before.gave_way is not None and is_driven(self._admin, plan.application):
+        if before is not None and before.gave_way is not None and members_of(self._admin, plan.application):
             from logflume.streams.spark import RunsElsewhere
 
             raise RunsElsewhere(before.gave_way)
         made = self._made[plan.application] = SparkQuery(self._run, self._state_dir, plan, wanted.load)
         return made
-
-
-def is_driven(admin: Admin, application: str) -> bool:
-    """Return whether an instance is in the group of an application."""
-    return application in admin.list_groups() and bool(admin.describe_group(application).members)
 
 
 def check_spark_runs(compiled: Plan, span: Span, *, letters: str | None) -> None:
@@ -154,7 +149,7 @@ def driver_status(admin: Admin, application: str) -> EngineStatus:
     committed = admin.group_offsets(application)
     ends = admin.end_offsets(committed, read_committed=True)
     lag = sum(max(end - committed[tp].offset, 0) for tp, end in ends.items()) if committed else None
-    if is_driven(admin, application):
+    if members_of(admin, application):
         return EngineStatus(application, EngineState.RUNNING, "spark", lag_records=lag)
     missing = "no driver runs it now (logflume sql on-spark); a driver that is up says why"
     return EngineStatus(application, EngineState.STARTING, "spark", lag_records=lag, error=missing)

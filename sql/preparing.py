@@ -20,7 +20,7 @@ from .planner import PlannedQuery, register_schemas
 from .properties import ENGINE, SPARK, check_property
 from .recorded import recorded_plan
 from .results import Message, Result
-from .running import application_id, compile_query
+from .running import application_of, compile_query
 from .upgrades import check_replaceable
 
 
@@ -70,7 +70,7 @@ def checked(
     planned = plan_persistent(s, context, query_id)
     if replaced is not None:
         check_replaceable(following.applied.queries[replaced].planned, planned, s.span, is_beside=is_beside)
-    application = application_id(following.service, query_id)
+    application = application_of(following.service, planned.query)
     compiled = compile_query(planned, application)
     if context.properties.get(ENGINE) == SPARK:
         check_spark_runs(compiled, s.span, letters=planned.query.dead_letter_topic)

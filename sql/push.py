@@ -5,6 +5,7 @@ With EMIT SNAPSHOT, CHANGES its rows go through a `Snapshot` first, which gives 
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import tempfile
 import threading
@@ -155,7 +156,8 @@ def _run(compiled: Plan, topics: list[str], log: Log, offset_reset: str, *, has_
             engine.stop(timeout_s=STOP_TIMEOUT_S if is_there else GONE_TIMEOUT_S)
         finally:
             if is_there:
-                forget_application(log, options.state_dir, compiled.application, internal_topics(compiled))
+                with contextlib.suppress(LogflumeError):  # whoever closes it has had its rows
+                    forget_application(log, options.state_dir, compiled.application, internal_topics(compiled))
             folder.cleanup()
 
     def check() -> BaseException | None:

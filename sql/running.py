@@ -9,7 +9,7 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -19,9 +19,10 @@ from logflume.log import InvalidInput, LogflumeError
 from logflume.log.interfaces import Log
 from logflume.streams import plan
 from logflume.streams.graph import Node, Repartition, Topology
-from logflume.streams.runtime import Engine, EngineOptions, EngineState, EngineStatus, TopicLook, forget_application
+from logflume.streams.runtime import Engine, EngineOptions, EngineState, EngineStatus, TopicLook, forget_application, members_of
 from logflume.streams.seams import Plan
 
+from .catalog import QueryInfo
 from .errors import NotSupported, StatementError
 from .planner import PlannedQuery
 from .reach import is_reachable
@@ -32,10 +33,20 @@ STOP_TIMEOUT_S, GONE_TIMEOUT_S = 60.0, 0.2
 _log = logging.getLogger("logflume.sql")
 
 
+def application_of(service: str, query: QueryInfo) -> str:
+    """Return the name of a query's application, which no other query ever has; as `application_id`."""
+    return application_id(service, query.id, query.generation)
+
+
 @lru_cache(maxsize=1024)
-def application_id(service: str, query_id: str) -> str:
-    """Return the name of a query's application: its group, and the prefix of its internal topics."""
-    return f"{service}-{re.sub(r'[^A-Za-z0-9._-]', '_', query_id)}"
+def application_id(service: str, query_id: str, generation: int = 0) -> str:
+    """Return the name of a query's application: its group, and the prefix of its internal topics.
+
+    >>> application_id("logflume-sql", "FILL"), application_id("logflume-sql", "FILL", 1)
+    ('logflume-sql-FILL', 'logflume-sql-FILL.2')
+    """
+    again = f".{generation + 1}" if generation else ""  # an id that can be given has no dot
+    return f"{service}-{re.sub(r'[^A-Za-z0-9._-]', '_', query_id)}{again}"
 
 
 def compile_query(query: PlannedQuery, application: str) -> Plan:
@@ -71,6 +82,7 @@ def _under(topology: Topology, application: str) -> Topology:
 class _Failure:
     """Why a query does not run, and when it is tried again."""
 
+    application: str
     error: str
     at_s: float
     pause_s: float = FIRST_PAUSE_S
@@ -90,14 +102,25 @@ class QueryEngine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A query that is to run. `compile` refuses one that is planned otherwise than when it was made; `load` pickles.
+    """A query that is to run, as this application. `compile` refuses one that is planned otherwise than when it was made; `load`
+    pickles.
 
     `letters`: its dead letter topic, if it has one of its own.
     """
 
+    application: str
     compile: Callable[[], Plan]
     load: Callable[[], Plan]
     letters: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a query left that has ended: the group and the state of its application, and its internal topics."""
+
+    query_id: str
+    application: str
+    topics: frozenset[str]
 
 
 MakeEngine = Callable[[Plan, Wanted], QueryEngine]
@@ -125,15 +148,14 @@ class RunningQueries:
         self,
         log: Log,
         options: EngineOptions,
-        service: str,
         make: MakeEngine,
         *,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._log, self._options, self._service, self._make, self._monotonic_s = log, options, service, make, monotonic_s
+        self._log, self._options, self._make, self._monotonic_s = log, options, make, monotonic_s
         self._engines: dict[str, QueryEngine] = {}
         self._failures: dict[str, _Failure] = {}
-        self._looks_at_s: dict[str, float] = {}
+        self._looks_at_s: dict[Left, float] = {}
         self._ending: dict[str, QueryEngine] = {}
         """Told to stop, and not waited for any longer: a micro-batch may take its time."""
 
@@ -147,7 +169,7 @@ class RunningQueries:
                 error = engine.status().error
                 self._engines.pop(query_id)
                 if error is not None:
-                    self._failed(query_id, error)
+                    self._failed(query_id, each, error)
                 engine = None
             failure = self._failures.get(query_id)
             if engine is not None and failure is not None and self._monotonic_s() > failure.at_s + PAUSE_MAX_S:
@@ -156,7 +178,7 @@ class RunningQueries:
                 try:
                     self._start(query_id, each)
                 except LogflumeError as error:
-                    self._failed(query_id, str(error))
+                    self._failed(query_id, each, str(error))
 
     def _start(self, query_id: str, wanted: Wanted) -> None:
         """Start a query. Raises what the engine refuses: missing topics, state that another process holds."""
@@ -164,10 +186,10 @@ class RunningQueries:
         engine.start()
         self._engines[query_id] = engine
 
-    def _failed(self, query_id: str, error: str) -> None:
+    def _failed(self, query_id: str, wanted: Wanted, error: str) -> None:
         before = self._failures.get(query_id)
         pause_s = FIRST_PAUSE_S if before is None else min(before.pause_s * 2, PAUSE_MAX_S)
-        self._failures[query_id] = _Failure(error, self._monotonic_s() + pause_s, pause_s)
+        self._failures[query_id] = _Failure(wanted.application, error, self._monotonic_s() + pause_s, pause_s)
         if before is None or before.error != error:
             _log.warning("query %s: %s; trying again in %g s", query_id, error, pause_s)
 
@@ -180,8 +202,7 @@ class RunningQueries:
         for query_id, failure in list(self._failures.items()):
             status = found.get(query_id)
             if status is None:
-                application = application_id(self._service, query_id)
-                found[query_id] = EngineStatus(application, EngineState.FAILED, "", error=failure.error)
+                found[query_id] = EngineStatus(failure.application, EngineState.FAILED, "", error=failure.error)
         return found
 
     def stop(self, query_ids: Collection[str], *, timeout_s: float = STOP_TIMEOUT_S) -> None:
@@ -194,37 +215,38 @@ class RunningQueries:
             for engine in engines.values():
                 with contextlib.suppress(LogflumeError):
                     engine.stop(timeout_s=max(deadline_s - self._monotonic_s(), 0.0) if is_told else 0.0)
-        self._ending |= {query_id: engine for query_id, engine in engines.items() if not engine.has_ended}
+        self._ending = {query_id: engine for query_id, engine in (self._ending | engines).items() if not engine.has_ended}
 
     def _is_ending(self, query_id: str) -> bool:
-        if query_id in self._ending and self._ending[query_id].has_ended:
-            del self._ending[query_id]
-        return query_id in self._ending
+        return query_id in self._ending and not self._ending[query_id].has_ended
 
-    def forget(self, query_id: str, topics: Iterable[str]) -> bool:
-        """Remove the state of a query that was stopped, its group and these internal topics; False while it still runs."""
-        if self._is_ending(query_id):
+    def forget(self, left: Left) -> bool:
+        """Remove what a query left that was stopped here; return whether it is done: not while it still runs."""
+        if self._is_ending(left.query_id):
             return False
-        forget_application(self._log, self._options.state_dir, application_id(self._service, query_id), topics)
+        try:
+            forget_application(self._log, self._options.state_dir, left.application, left.topics)
+        except LogflumeError as error:
+            _log.warning("what the query %s left is not removed yet: %s", left.query_id, error)
+            return False
         return True
 
-    def forget_if_left(self, query_id: str, topics: Iterable[str]) -> bool:
-        """Remove what a query left that another engine ran, unless that still runs it; return whether it is done.
+    def forget_if_left(self, left: Left) -> bool:
+        """Remove what a query left unless somebody still runs it; return whether it is done.
 
         Looks once a second; where that fails, it looks again.
         """
-        application, admin = application_id(self._service, query_id), self._log.admin()
-        if self._is_ending(query_id) or self._monotonic_s() < self._looks_at_s.get(query_id, 0.0):
+        if self._is_ending(left.query_id) or self._monotonic_s() < self._looks_at_s.get(left, 0.0):
             return False
-        self._looks_at_s[query_id] = self._monotonic_s() + LOOK_PAUSE_S
+        self._looks_at_s[left] = self._monotonic_s() + LOOK_PAUSE_S
         try:
-            if application in admin.list_groups() and admin.describe_group(application).members:
-                return False
-            self.forget(query_id, topics)
+            is_run = bool(members_of(self._log.admin(), left.application))
         except LogflumeError as error:
-            _log.warning("what the query %s left is not removed yet: %s", query_id, error)
+            _log.warning("what the query %s left cannot be looked for: %s", left.query_id, error)
             return False
-        del self._looks_at_s[query_id]
+        if is_run or not self.forget(left):
+            return False
+        del self._looks_at_s[left]
         return True
 
     def close(self) -> None:

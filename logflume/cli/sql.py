@@ -64,12 +64,10 @@ def sql(
         return
     if execute is not None and file is not None:
         raise InvalidInput("give either -e SQL or -f FILE, not both")
-    if server is not None and functions_path is not None:
-        raise InvalidInput("functions run where the queries do: start the server with --functions, not what asks it")
     if as_csv and (as_json or (execute is None and file is None)):
         raise InvalidInput("--csv is for -e and -f, and excludes --json")
     address, connectors = place_of(server, data, bootstrap)
-    own = None if server is not None else _own_functions(functions_path)
+    own = own_functions(functions_path, server)
     if execute is None and file is None:
         from logflume.sql.shell import run_shell
 
@@ -81,10 +79,15 @@ def sql(
     )
 
 
-def _own_functions(path: Path | None) -> Library | None:
-    from logflume.sql.function_files import functions_at
+def own_functions(path: Path | None, server: str | None = None) -> Library | None:
+    """Return the library with the functions of a file or folder, None without one. Raises InvalidInput: a server is asked."""
+    if path is None:
+        return None
+    if server is not None:
+        raise InvalidInput("functions run where the queries do: start the server with --functions, not what asks it")
+    from logflume.sql.function_files import load_functions
 
-    return functions_at(path)
+    return load_functions(path)
 
 
 def place_of(server: str | None, data: str | None, bootstrap: str | None) -> tuple[str, ConnectorsOf | None]:
@@ -157,7 +160,7 @@ def serve(
         tls=tls,
         is_insecure=insecure,
         connectors=SqlConnectors,
-        functions=_own_functions(functions_path),
+        functions=own_functions(functions_path),
     )
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from logflume.cli.common import extra_advice
-from logflume.cli.sql import SERVER_VARIABLE, place_of
-from logflume.log import LogflumeError
+from logflume.cli.sql import SERVER_VARIABLE, own_functions, place_of
+from logflume.log import InvalidInput, LogflumeError
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -70,14 +70,23 @@ class SqlCells:
     def _runner(self, given: argparse.Namespace) -> NotebookRunner:
         """Return the session with what a cell names, else with that of the cell before it."""
         is_named = any(each is not None for each in (given.server, given.data, given.bootstrap))
+        server = given.server or os.environ.get(SERVER_VARIABLE)
         if not is_named and self._last_place is not None:
-            return self._runners[self._last_place]
-        address, connectors = place_of(given.server or os.environ.get(SERVER_VARIABLE), given.data, given.bootstrap)
-        if address not in self._runners:
+            address, connectors = self._last_place, None
+        else:
+            address, connectors = place_of(server, given.data, given.bootstrap)
+        if address in self._runners:
+            if given.functions is not None:
+                raise InvalidInput(
+                    f"the session with {address} has its functions since it was opened; %reload_ext logflume ends it, the next "
+                    "cell opens one with --functions"
+                )
+        else:
             from logflume.sql.batch import open_executor
             from logflume.sql.notebook import NotebookRunner
 
-            opened = self._opened.enter_context(open_executor(address, ca=given.ca, connectors=connectors))
+            own = own_functions(given.functions, server)
+            opened = self._opened.enter_context(open_executor(address, ca=given.ca, connectors=connectors, functions=own))
             self._runners[address] = NotebookRunner(opened)
         self._last_place = address
         return self._runners[address]
@@ -129,6 +138,7 @@ def _arguments() -> _Parser:
     parser.add_argument("--ca", metavar="FILE", type=Path, help="who signed the server's certificate (PEM)")
     parser.add_argument("--data", metavar="DIR", help="data directory: opened here, or joined if it is in use")
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a logflume broker or an Apache Kafka cluster")
+    parser.add_argument("--functions", metavar="PATH", type=Path, help="a file or folder with functions of your own")
     parser.add_argument("--rows", metavar="N", type=_rows, default=ROWS_SHOWN, help="rows that are shown (%(default)s)")
     parser.add_argument("--seconds", metavar="N", type=_seconds, default=math.inf, help="how long a query that goes on is shown")
     return parser

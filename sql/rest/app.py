@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
@@ -370,6 +369,11 @@ def _is_of_this_machine(host: str) -> bool:
     return urlsplit(f"//{host}").hostname in (None, "localhost", "127.0.0.1", "::1")
 
 
+def _header(scope: Scope, name: bytes) -> bytes | None:
+    """Return the first header of a name in small letters, as ASGI has them; each request is asked for several."""
+    return next((value for each, value in scope["headers"] if each == name), None)
+
+
 class _Posts:
     """Gives POSTs to their handlers and everything else to another app: its way there takes as long as the answer to a pull."""
 
@@ -397,7 +401,7 @@ class _Guard:
             await self._app(scope, receive, send)
             return
         try:
-            scope[RIGHTS] = await self._rights(Headers(scope=scope))
+            scope[RIGHTS] = await self._rights(scope)
         except RestError as refused:
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008})
@@ -407,14 +411,13 @@ class _Guard:
             return
         await self._app(scope, receive, send)
 
-    async def _rights(self, headers: Headers) -> Rights:
-        host, origin = headers.get("host", ""), headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
-            raise RestError(FORBIDDEN, f"requests of pages of {origin} are not taken")
+    async def _rights(self, scope: Scope) -> Rights:
+        host, origin = (_header(scope, b"host") or b"").decode("latin-1"), _header(scope, b"origin")
+        if origin is not None and urlsplit(site := origin.decode("latin-1")).netloc != host:
+            raise RestError(FORBIDDEN, f"requests of pages of {site} are not taken")
         if self._users is not None:
-            given = headers.get("authorization")
             try:
-                return await self._users.rights(None if given is None else given.encode("latin-1"))
+                return await self._users.rights(_header(scope, b"authorization"))
             except RegistryError as error:
                 if error.fault is not Fault.UNAUTHORIZED:
                     raise RestError(NOT_READY, str(error)) from None

@@ -1,7 +1,7 @@
 """The native runtime: tasks, commits, restore, group membership, interactive reads (architecture, D5 to D7, D14)."""
 
 from .engine import Engine
-from .forgetting import forget_application, internal_topics, reset_application
+from .forgetting import forget_application, internal_topics, members_of, reset_application
 from .handlers import Handlers, OnProblem, OnUncaught, Problem, StreamsError
 from .looks import Statuses, looks, node_rates, rows_by_node
 from .options import EngineOptions, Guarantee, OnGap
@@ -46,6 +46,7 @@ __all__ = [
     "forget_application",
     "instances",
     "internal_topics",
+    "members_of",
     "is_pipe",
     "looks",
     "node_rates",

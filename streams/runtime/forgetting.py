@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
-from logflume.log import InvalidInput, Log, LogflumeError
+from logflume.log import Admin, ErrorCode, GroupMemberDescription, InvalidInput, KafkaError, Log, LogflumeError, UnknownName
 
 from ..seams import Plan, changelog_topic
 
@@ -26,14 +26,29 @@ def internal_topics(compiled: Plan) -> frozenset[str]:
 
 
 def forget_application(log: Log, state_dir: Path, application: str, topics: Iterable[str]) -> None:
-    """Remove what an application that no longer runs left: internal topics, consumer group, local state."""
+    """Remove what an application that no longer runs left: internal topics, consumer group, local state.
+
+    Raises:
+        LogflumeError: something could not be removed; everything else is.
+    """
     admin = log.admin()
-    for topic in topics:
-        with contextlib.suppress(LogflumeError):
-            admin.delete_topic(topic)
-    with contextlib.suppress(LogflumeError):
-        admin.delete_group(application)
     shutil.rmtree(state_dir / application, ignore_errors=True)
+    failure: LogflumeError | None = None
+    for remove in (*(partial(admin.delete_topic, topic) for topic in topics), partial(admin.delete_group, application)):
+        try:
+            remove()
+        except UnknownName:
+            pass
+        except LogflumeError as error:
+            is_gone = isinstance(error, KafkaError) and error.error is ErrorCode.GROUP_ID_NOT_FOUND
+            failure = failure if is_gone else error
+    if failure is not None:
+        raise failure
+
+
+def members_of(admin: Admin, application: str) -> Sequence[GroupMemberDescription]:
+    """Return the members of an application's group."""
+    return admin.describe_group(application).members if application in admin.list_groups() else ()
 
 
 def reset_application(log: Log, plan: Plan, state_dir: Path) -> list[str]:
@@ -43,10 +58,10 @@ def reset_application(log: Log, plan: Plan, state_dir: Path) -> list[str]:
 
     Raises:
         InvalidInput: an instance of it runs.
+        LogflumeError: something of it could not be removed.
     """
     admin = log.admin()
-    members = admin.describe_group(plan.application).members if plan.application in admin.list_groups() else ()
-    if members:
+    if members := members_of(admin, plan.application):
         raise InvalidInput(f"{plan.application!r} runs: {len(members)} member(s) are in its group; stop it first")
     topics = sorted(internal_topics(plan) & set(admin.list_topics(include_internal=True)))
     forget_application(log, state_dir, plan.application, topics)

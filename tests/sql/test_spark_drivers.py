@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import logflume as lf
 from logflume.log import Log, connect
 from logflume.sql.on_spark import SparkQueries
-from logflume.sql.running import PAUSE_MAX_S, RunningQueries, Wanted, application_id
+from logflume.sql.running import PAUSE_MAX_S, Left, RunningQueries, Wanted, application_id
 from logflume.streams import plan
 from logflume.streams.runtime import EngineOptions, EngineState
 from logflume.streams.seams import Plan
@@ -34,11 +35,11 @@ class Driver:
 
         options = EngineOptions(state_dir=folder)
         made = SparkQueries(log.admin(), counted, folder)
-        self.running = RunningQueries(log, options, SERVICE, made, monotonic_s=lambda: self.now_s)
+        self.running = RunningQueries(log, options, made, monotonic_s=lambda: self.now_s)
 
     def keep(self, *query_ids: str) -> None:
         self.now_s += PAUSE_MAX_S + 1
-        self.running.keep({query_id: Wanted(lambda q=query_id: plan_of(q), Any) for query_id in query_ids})  # type: ignore[misc]
+        self.running.keep({q: Wanted(application_id(SERVICE, q), partial(plan_of, q), Any) for q in query_ids})
 
     def has_ended(self, query_id: str) -> bool:
         engine = self.running.engine(query_id)
@@ -97,6 +98,7 @@ def test_what_a_query_needs_is_there_until_its_micro_batch_has_ended(log: Log, t
 
     driver = Driver(log, tmp_path / "driver", runs_long)
     topic, state = f"{application_id(SERVICE, 'P')}-store-changelog", tmp_path / "driver" / application_id(SERVICE, "P")
+    left = Left("P", application_id(SERVICE, "P"), frozenset({topic}))
     log.admin().create_topic(topic, partitions=1)
     state.mkdir(parents=True)
     driver.keep("P", "Q")
@@ -106,10 +108,10 @@ def test_what_a_query_needs_is_there_until_its_micro_batch_has_ended(log: Log, t
     driver.keep("P", "Q")
     assert driver.starts == 2, "what ends is not started beside itself"
     for forget in (driver.running.forget, driver.running.forget_if_left):
-        assert not forget("P", [topic])
+        assert not forget(left)
     assert log.admin().find_topics([topic])
     assert state.exists()
     has_ended.set()
-    until(lambda: driver.running.forget_if_left("P", [topic]))
+    until(lambda: driver.running.forget_if_left(left))
     assert not log.admin().find_topics([topic])
     assert not state.exists()

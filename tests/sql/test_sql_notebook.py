@@ -147,6 +147,35 @@ def test_a_server_is_asked_by_its_address(tmp_path: Path, opened: Notebook) -> N
     assert back.is_done
 
 
+FUNCTION = """from logflume.sql import scalar
+
+
+@scalar
+def spread(v: int) -> int:
+    return v - 1
+"""
+
+
+def test_functions_of_a_file_are_there_from_the_session_s_first_cell_on(tmp_path: Path, opened: Notebook) -> None:
+    (tmp_path / "own.py").write_text(FUNCTION)
+    own, data = f"--functions {tmp_path}/own.py", f"--data {tmp_path}/data"
+    assert opened.run(f"%%sql {data} {own}\n{CREATE}").is_done
+    (shown,) = opened.run("%%sql\nSELECT spread(v) AS less FROM s WHERE id = 3;").shown
+    assert shown.startswith("LESS\n29\n")
+    for place in ("", data):
+        again = opened.run(f"%%sql {place} {own}\nSHOW STREAMS;")
+        assert not again.is_done
+        assert "has its functions since it was opened; %reload_ext logflume ends it" in again.printed
+    for options, said in (
+        (f"--data {tmp_path}/other --functions {tmp_path}/none.py", "functions cannot be read from"),
+        (f"--server http://127.0.0.1:1 {own}", "functions run where the queries do: start the server with --functions"),
+    ):
+        refused = opened.run(f"%%sql {options}\nSHOW STREAMS;")
+        assert not refused.is_done
+        assert said in refused.printed
+    assert opened.run(f"%%sql --data {opened.folder}/data\nSHOW STREAMS;").is_done
+
+
 def test_plans_are_text_and_the_help_names_the_options(opened: Notebook) -> None:
     assert "Scan STREAM S (topic s, JSON)" in opened.run("%%sql\nEXPLAIN SELECT * FROM s;").printed
     assert "--seconds N" in opened.run("%%sql?").printed

@@ -14,6 +14,7 @@ import pytest
 from logflume.log import InvalidInput, Log, LogflumeError, TopicPartition, TransportError
 from logflume.sql import Rows, SqlEngine, StatementError
 from logflume.sql.on_spark import drive_queries
+from logflume.sql.running import Left
 from logflume.streams.runtime import EngineOptions
 from logflume.streams.seams import Plan
 from logflume.streams.spark import BatchDone, LocalRunner
@@ -239,7 +240,7 @@ def test_what_a_query_left_is_not_that_of_a_later_one_of_its_id(
     until(lambda: len(read(log, "o")) == 1)
     run(engine, "PAUSE Q;")
     engine.following.catch_up()
-    assert log.admin().group_offsets("logflume-sql-Q")
+    assert log.admin().group_offsets(engine.application_of("Q"))
     run(engine, "RESUME Q; INSERT INTO s (k, n) VALUES ('b', 2);")
     until(lambda: len(read(log, "o")) == 2)
 
@@ -257,17 +258,17 @@ def test_what_a_query_left_is_looked_for_again_when_the_log_did_not_answer(
     clock = [10.0]
     running = engine.following.running
     monkeypatch.setattr(running, "_monotonic_s", lambda: clock[0])
-    forget = running.forget_if_left
+    left = Left("CSAS_O_0", "logflume-sql-CSAS_O_0", frozenset())
     with monkeypatch.context() as patch:
         admin = log.admin()
         patch.setattr(admin, "list_groups", fails)
         patch.setattr(log, "admin", lambda: admin)
         for _ in range(3):
-            assert not forget("CSAS_O_0", [])
+            assert not running.forget_if_left(left)
         assert len(looks) == 1
-    assert not forget("CSAS_O_0", [])
+    assert not running.forget_if_left(left)
     clock[0] += 1.0
-    assert forget("CSAS_O_0", [])
+    assert running.forget_if_left(left)
 
 
 def test_an_engine_that_there_is_not_is_refused_wherever_it_is_named(engine: SqlEngine) -> None:

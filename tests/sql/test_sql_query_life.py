@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from logflume.log import connect
+from logflume.log import TransportError, connect
 from logflume.log.interfaces import Log
 from logflume.sql import PushQuery, Rows, SqlEngine, StatementError
 from logflume.sql.command_log import Command, CommandLog, command_topic
@@ -77,6 +77,46 @@ def test_an_id_that_could_be_taken_for_another_s_is_refused(engine: SqlEngine, q
     )
     with pytest.raises(StatementError, match="alphanumeric characters and '_'"):
         list(engine.execute(f"INSERT INTO o WITH (QUERY_ID='{query_id}') SELECT * FROM s;"))
+
+
+FILLED = "CREATE STREAM o (id INT KEY, n STRING, v INT) WITH (KAFKA_TOPIC='o', PARTITIONS=2, VALUE_FORMAT='JSON');"
+FILL = "INSERT INTO o WITH (QUERY_ID='Q') SELECT * FROM s;"
+
+
+def test_a_query_of_an_id_that_was_used_before_begins_anew(engine: SqlEngine, log: Log, tmp_path: Path) -> None:
+    list(engine.execute(FILLED + FILL))
+    eventually(engine, "SELECT COUNT(*) FROM o;", [(2,)])
+    with SqlEngine(log, tmp_path / "other", runs_queries=False) as other:
+        list(other.execute(f"TERMINATE Q; {FILL}"))
+    engine.following.catch_up()  # both commands at once
+    eventually(engine, "SELECT COUNT(*) FROM o;", [(4,)])
+    assert engine.application_of("Q") in log.admin().list_groups()
+    assert "logflume-sql-Q" not in log.admin().list_groups(), "nothing of the first one is left"
+    engine.close()
+    with SqlEngine(log, tmp_path / "sql") as again:
+        list(again.execute("INSERT INTO s VALUES (3, 'c', 1);"))
+        eventually(again, "SELECT COUNT(*) FROM o;", [(5,)])
+
+
+def test_what_a_query_left_and_could_not_be_removed_is_removed_later(
+    engine: SqlEngine, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: object, group_id: str) -> None:
+        raise TransportError("the server is away")
+
+    list(engine.execute(FILLED + FILL))
+    eventually(engine, "SELECT COUNT(*) FROM o;", [(2,)])
+    with monkeypatch.context() as patch, SqlEngine(log, tmp_path / "other", runs_queries=False) as other:
+        patch.setattr(type(log.admin()), "delete_group", fails)
+        list(other.execute("TERMINATE Q; CREATE STREAM p AS SELECT * FROM s;"))
+        engine.following.catch_up()
+        eventually(engine, "SELECT COUNT(*) FROM p;", [(2,)])
+        assert "logflume-sql-Q" in log.admin().list_groups()
+    deadline = time.monotonic() + 60
+    while "logflume-sql-Q" in log.admin().list_groups() and time.monotonic() < deadline:
+        engine.following.catch_up()
+        time.sleep(0.05)
+    assert "logflume-sql-Q" not in log.admin().list_groups()
 
 
 def test_emit_final_is_pulled_as_what_has_left(engine: SqlEngine) -> None:

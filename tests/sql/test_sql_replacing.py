@@ -61,7 +61,8 @@ def test_a_query_of_another_meaning_takes_the_place_of_one_that_runs(engine: Sql
     (before,) = engine.catalog.queries
     prepared = engine.prepare(REPLACED)
     assert prepared.replaces == before
-    planned = plan_backfill(prepared.compile, log.where, replaces=engine.application_of(before))
+    old = engine.application_of(before)
+    planned = plan_backfill(prepared.compile, log.where, replaces=old)
 
     def stop() -> None:
         assert rows(engine) == expected(1, 9)
@@ -75,7 +76,6 @@ def test_a_query_of_another_meaning_takes_the_place_of_one_that_runs(engine: Sql
     insert(engine, 12, 15)
     until(lambda: rows(engine) == expected(2, 15, times=10))
     assert list(engine.catalog.queries) == [prepared.command.query_id] != [before]
-    old = engine.application_of(before)
     until(lambda: old not in log.admin().list_groups())
     assert not [topic for topic in log.admin().list_topics(include_internal=True) if topic.startswith(f"{old}-")]
 
