@@ -194,7 +194,7 @@ class Rekey(Node):
 class Repartition(Node):
     """Writes to an internal topic by key and reads it back. The planner puts it where a changed key meets a keyed operator.
 
-    Records with a null key are dropped and counted, unless `keeps_null_keys` (a left join follows, which joins them with null).
+    Records with a null key are dropped and counted, unless `keeps_null_keys` (a left or outer join follows, which takes them).
     """
 
     topic: str

@@ -39,7 +39,7 @@ def plan(topology: g.Topology) -> Plan:
 
 def rewrite(topology: g.Topology) -> g.Topology:
     """Return the topology as it will run: checked, tables stored where needed, repartitions in place and narrowed."""
-    for step in (check, store_joined_tables, insert_repartitions, narrow_repartitions, bar_own_topics):
+    for step in (check, store_joined_tables, insert_repartitions, keep_null_keys, narrow_repartitions, bar_own_topics):
         topology = step(topology)
     return topology
 
@@ -237,6 +237,25 @@ def insert_repartitions(topology: g.Topology) -> g.Topology:
     return replace(topology, nodes=MappingProxyType(nodes))
 
 
+def keep_null_keys(topology: g.Topology) -> g.Topology:
+    """Let records without a key through each Repartition that a left or outer join follows, however far: that joins them.
+
+    before: Repartition -> Filter -> left join       after: Repartition(keeps_null_keys) -> Filter -> left join
+    """
+    nodes: dict[str, g.Node] = {}
+    takers: set[str] = set()
+    for name, node in reversed(list(topology.nodes.items())):
+        takes, inputs = name in takers, node.inputs
+        if isinstance(node, g.StreamTableJoin | g.StreamJoin | g.Answer):
+            takes |= node.join is not g.JoinKind.INNER
+            inputs = inputs if isinstance(node, g.StreamJoin) else inputs[:1]
+        if takes:
+            takers.update(inputs)
+            node = replace(node, keeps_null_keys=True) if isinstance(node, g.Repartition) else node
+        nodes[name] = node
+    return replace(topology, nodes=MappingProxyType(dict(reversed(list(nodes.items())))))
+
+
 def _is_written_as(source: g.Node, written: FormatSpec | None, wanted: FormatSpec) -> bool:
     """Return whether keys of one value have one form in both formats.
 
@@ -288,22 +307,20 @@ def key_format_of(nodes: Mapping[str, g.Node], name: str) -> FormatSpec:
 def _repartition(
     topology: g.Topology, nodes: Mapping[str, g.Node], source: g.Node, key_format: FormatSpec, consumer: g.Node
 ) -> g.Repartition:
-    """Return the repartition behind `source`: the one that is there, widened to null keys where the consumer joins them."""
+    """Return the repartition behind `source`, the one that is there if it has that format."""
     if source.schema.window is not None and not isinstance(consumer, g.Resolve):
         raise InvalidInput(f"{consumer.name!r}: a windowed key cannot be repartitioned as it is; select_key first")
-    is_join = isinstance(consumer, g.StreamTableJoin | g.StreamJoin | g.Answer)
-    keeps_null_keys = is_join and consumer.join is not g.JoinKind.INNER  # type: ignore[attr-defined]
     name = f"{source.name}-repartition"
     existing = nodes.get(name)
     if isinstance(existing, g.Repartition):
         if existing.key_format == key_format:
-            return replace(existing, keeps_null_keys=existing.keeps_null_keys or keeps_null_keys)
+            return existing
         name = f"{source.name}-{consumer.name}-repartition"
     _check_topic(f"{topology.name}-{name}", source.name)
     return g.Repartition(
         name=name, schema=source.schema, kind=g.EdgeKind.STREAM, inputs=(source.name,),
         topic=f"{topology.name}-{name}", partitions=None, key_format=key_format,
-        value_format=internal_format(source.schema), keeps_null_keys=keeps_null_keys,
+        value_format=internal_format(source.schema),
     )  # fmt: skip
 
 

@@ -166,7 +166,7 @@ def meet(
             begin, count = made.begins[other, slot], made.counts[other, slot]
             low = max(time - ahead[other], made.newest[other] - keep[0] + 1)
             place, end = _first_from(made.times, other, begin, count, low), begin + count
-            high = time + ahead[side]
+            high = max(0, time + ahead[side])
             last = place
             while last < end and made.times[other, last] <= high:
                 last += 1

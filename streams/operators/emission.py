@@ -23,12 +23,9 @@ from ..vectors.expressions import Mask
 from ..windows import key_suffix_bytes
 from .operator import Errors, Task, Wiring
 from .project import computed
-from .rows import Rows, keep_rows, nulls_of, state_columns
+from .rows import LATEST_COLUMN, Rows, keep_rows, nulls_of, state_columns
 
-LATEST = "LATEST"
-"""META column behind a versioned table: whether a change is of the latest version of its key. Absent: all are."""
-
-_OWN = (WHOLE, Meta.ROWTIME, Meta.WINDOWSTART, Meta.WINDOWEND, LATEST)
+_OWN = (WHOLE, Meta.ROWTIME, Meta.WINDOWSTART, Meta.WINDOWEND, LATEST_COLUMN[1])
 """Columns beside the value that the rows behind an operator have of their own: the whole key has the window in it."""
 
 

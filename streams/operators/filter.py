@@ -15,8 +15,7 @@ from ..seams import StoreSpec
 from ..vectors.expressions import Mask
 from ..windows import store_window
 from .operator import Bind, Errors, Operator, Task, Wiring, Work
-from .rows import keep_rows
-from .versions import LATEST_COLUMN
+from .rows import LATEST_COLUMN, as_latest, keep_rows
 
 
 class FilterOperator(Operator[g.Filter]):
@@ -82,13 +81,14 @@ class TableFilterWork(Work):
             batch, schema=self._node.schema, columns=_emptied(batch, gone), nulls=gone if gone.any() else None, old=None
         )
         if self._store is not None:
+            after = as_latest(after)
             after.old = keep_rows(self._task, self._store, after, wants_old=True)
         elif batch.old is not None:
             before = batch.before()
             silent = Errors(self._task, self._node, before, is_silent=True)
             was_gone = ~self._condition.truth(before, silent.of(self._condition))
             after.old = Old({c: x for c, x in _emptied(before, was_gone).items() if c[0] is Side.VALUE}, was_gone)
-        if after.old is not None and not (self._store is None and LATEST_COLUMN in batch.columns):
+        if after.old is not None and LATEST_COLUMN not in batch.columns:
             after = after.without(gone & after.old.nulls)
         if len(after):
             self._task.forward(self._node.name, after)

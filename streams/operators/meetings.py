@@ -136,10 +136,10 @@ class ObjectMeetings:
                 continue
             if side == LEFT:
                 left.put(key, time, number)
-                met = right.find(key, time - ahead_right, time + ahead_left)
+                met = right.find(key, time - ahead_right, max(0, time + ahead_left))
             else:
                 right.put(key, time, number)
-                met = left.find(key, time - ahead_left, time + ahead_right)
+                met = left.find(key, time - ahead_left, max(0, time + ahead_right))
             if met is not None:
                 found += [row] * len(met[0])
                 times += met[0]

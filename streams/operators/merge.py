@@ -9,7 +9,7 @@ from ..columns import Batch
 from ..columns.batch import ColumnId
 from ..expr import WHOLE, Side
 from .operator import Bind, Cut, Errors, Operator, Task, Wiring, Work
-from .versions import LATEST_COLUMN
+from .rows import as_latest
 
 
 class MergeOperator(Operator[g.Merge]):
@@ -44,8 +44,8 @@ class PassWork(Work):
 
     def process(self, batch: Batch, source: str) -> None:
         keys = batch.keys if self._has_keys else None
-        columns = {c: x for c, x in batch.columns.items() if c != LATEST_COLUMN}
-        self._task.forward(self._node.name, replace(batch, schema=self._node.schema, keys=keys, columns=columns, old=None))
+        passed = replace(as_latest(batch), schema=self._node.schema, keys=keys, old=None)
+        self._task.forward(self._node.name, passed)
 
 
 class ForeachOperator(Operator[g.Foreach]):

@@ -139,6 +139,11 @@ def _of(indices: I64 | None, kept: I64 | None) -> I64 | None:
     return indices if indices is None or kept is None else indices[kept]
 
 
+def first_cause(found: Sequence[tuple[str, Output]]) -> int:
+    """Return the place in the order of causes of the first record that goes to a topic; -1 where none has one."""
+    return min((int(output.order.min()) for _, output in found if output.order is not None), default=-1)
+
+
 def put_out(outputs: Outputs, topic: str, found: Sequence[tuple[str, Output]]) -> None:
     """Send what one round (or commit) puts out to one topic, in order of cause; all of it as outputs of the first node."""
     node = found[0][0]

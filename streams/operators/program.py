@@ -2,7 +2,8 @@
 
 A round is what the task takes at once. Its batches wait at their consumers until all inputs of a consumer have had theirs, so
 that one which is reached on several ways sees rows in order of cause. Where an operator looks rows up in a store that the same
-round may change, rounds are single records.
+round may change, rounds are single records, and each row that a record becomes goes all its way, consumer by consumer, before
+the next one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ..kernels import observe
 from ..seams import Outputs, Problems, StateStore, StoreSpec, Taken
 from .classes import classes_of
 from .operator import Bind, Reporter, Wiring, Work
-from .outputs import Output, put_out
+from .outputs import Output, first_cause, put_out
 from .slices import Region, Slice, SlicedWork, region_of
 from .source import SourceWork
 from .wiring import wire
@@ -60,14 +61,14 @@ class OperatorProgram:
 
     @cached_property
     def careful(self) -> frozenset[str]:
-        """Sources whose records go one by one: behind them a store is both changed and looked up."""
+        """Nodes whose rows go one by one: behind them a store is both changed and looked up."""
         found = set()
-        for source in self.wiring.sources:
-            edges, operators = _edges(self.wiring, source), self.wiring.operators
-            own = {spec.name for name in {source, *(to for _, to in edges)} for spec in operators[name].stores()}
+        for start, operators in ((name, self.wiring.operators) for name in self.wiring.operators):
+            edges = _edges(self.wiring, start)
+            own = {spec.name for name in {start, *(to for _, to in edges)} for spec in operators[name].stores()}
             asked = {store for come, to in edges for store in operators[to].looks_up(come, self.wiring)}
             if own & asked:
-                found.add(source)
+                found.add(start)
         return frozenset(found)
 
     @cached_property
@@ -85,10 +86,10 @@ class OperatorProgram:
         return BoundProgram(self, stores, outputs, problems)
 
 
-def _edges(wiring: Wiring, source: str) -> set[tuple[str, str]]:
-    """Return the edges on which batches go that come from a source."""
+def _edges(wiring: Wiring, start: str) -> set[tuple[str, str]]:
+    """Return the edges on which batches go that come from a node."""
     found: set[tuple[str, str]] = set()
-    waiting, seen = [source], {source}
+    waiting, seen = [start], {start}
     while waiting:
         name = waiting.pop()
         following = wiring.following(name)
@@ -125,6 +126,7 @@ class BoundProgram:
         self._stores, self._outputs, self._problems = stores, outputs, problems
         self._children = program.wiring.children
         self._careful = program.careful
+        self._is_careful = False
         self._order = [name for name in depth_first(program.wiring) if name not in program.wiring.sources]
         self._waiting: dict[str, list[tuple[str, Batch]]] = {}
         self._sent: dict[str, list[tuple[str, Output]]] = {}
@@ -259,12 +261,34 @@ class BoundProgram:
 
     def forward(self, node: str, batch: Batch) -> None:
         self.rows_by_node[node] = self.rows_by_node.get(node, 0) + len(batch)
+        if self._is_careful or node in self._careful:
+            self._forward_rows(node, batch)
+            return
         children = self._children[node]
         if len(children) == 1:
             self._waiting.setdefault(children[0], []).append((node, batch))
             return
         for place, child in enumerate(children):
             self._waiting.setdefault(child, []).append((node, batch.branch(place, len(children))))
+
+    def _forward_rows(self, node: str, batch: Batch) -> None:
+        """Take each row all its way before the next one; what waits now came before it."""
+        if self._is_careful:
+            self._give_rows(node, batch)
+            return
+        self._drain()
+        self._is_careful = True
+        try:
+            self._give_rows(node, batch)
+        finally:
+            self._is_careful = False
+
+    def _give_rows(self, node: str, batch: Batch) -> None:
+        children = self._children[node]
+        for row in range(len(batch)):
+            own = batch if len(batch) == 1 else batch.take(np.array([row]))
+            for place, child in enumerate(children):
+                self._give(child, [(node, own.branch(place, len(children)))])
 
     def send(self, node: str, topic: str, output: Output) -> None:
         self._sent.setdefault(topic, []).append((node, output))
@@ -298,8 +322,11 @@ class BoundProgram:
 
     def _take(self, name: str) -> None:
         batches = self._waiting.pop(name, None)
-        if batches is None:
-            return
+        if batches is not None:
+            self._give(name, batches)
+
+    def _give(self, name: str, batches: Sequence[tuple[str, Batch]]) -> None:
+        outer, self._late = self._late, []
         if any(batch.order is None for _, batch in batches):
             for source, batch in batches:
                 self.works[name].process(batch, source)
@@ -307,18 +334,22 @@ class BoundProgram:
             self.works[name].process_all(batches)
         if self._late:
             self._forward_late(name)
+        self._late = outer
 
     def _forward_late(self, name: str) -> None:
         """Give the rows that a node was told of as late to its Late."""
         late, self._late = self._late, []
         for _, group in itertools.groupby(late, key=lambda item: id(item[0])):
             found = list(group)
-            rows = np.array([row for _, row in found], np.int64)
-            self._waiting.setdefault(self._lates[name], []).append((name, found[0][0].take(rows)))
+            left = found[0][0].take(np.array([row for _, row in found], np.int64))
+            if self._is_careful:
+                self._give(self._lates[name], [(name, left)])
+            else:
+                self._waiting.setdefault(self._lates[name], []).append((name, left))
 
     def _put_out(self) -> None:
         sent, self._sent = self._sent, {}
-        for topic, found in sent.items():
+        for topic, found in sorted(sent.items(), key=lambda item: first_cause(item[1])) if len(sent) > 1 else sent.items():
             put_out(self._outputs, topic, found)
 
 

@@ -14,7 +14,7 @@ from ..seams import StoreSpec
 from ..vectors.expressions import Mask
 from ..windows import store_window
 from .operator import Bind, Errors, Operator, Task, Wiring, Work
-from .rows import keep_rows
+from .rows import as_latest, keep_rows
 
 
 class ProjectOperator(Operator[g.Project]):
@@ -66,6 +66,7 @@ class ProjectWork(Work):
             old = Old(values, batch.old.nulls if gone is None else gone)
         after = errors.left(batch.with_values(self._node.schema, columns, nulls=nulls, old=old))
         if self._store is not None:
+            after = as_latest(after)
             after.old = keep_rows(self._task, self._store, after, wants_old=self._passes_old)
         if len(after):
             self._task.forward(self._node.name, after)

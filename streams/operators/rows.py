@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
@@ -21,6 +21,9 @@ from ..expr import Side
 from ..seams import Entry, State, StateStore
 from ..vectors.expressions import Mask
 from .operator import Task
+
+LATEST_COLUMN: ColumnId = (Side.META, "LATEST")
+"""Behind a versioned table: whether a change is of the latest version of its key. Absent: all are."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,6 +103,13 @@ def keep_rows(task: Task, store: StateStore, batch: Batch, *, wants_old: bool) -
     before = put_entries(store, keys, Rows.of(batch).states(fields, len(batch)), batch.times.tolist())
     task.changed(store.spec.name, batch)
     return old_rows(before, fields) if wants_old else None
+
+
+def as_latest(batch: Batch) -> Batch:
+    """Return changes as those of a table that knows one row of a key: whatever comes is the latest."""
+    if LATEST_COLUMN not in batch.columns:
+        return batch
+    return replace(batch, columns={c: x for c, x in batch.columns.items() if c != LATEST_COLUMN})
 
 
 def old_rows(states: list[State | None], fields: Sequence[Field]) -> Old:

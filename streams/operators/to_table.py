@@ -14,8 +14,8 @@ from ..seams import StateStore, StoreSpec
 from ..vectors.expressions import Mask
 from ..windows import store_window
 from .operator import Bind, Cut, Operator, Task, Wiring, Work
-from .rows import keep_rows
-from .versions import LATEST_COLUMN, is_versioned, keep_versions, versions_spec
+from .rows import as_latest, keep_rows
+from .versions import is_versioned, keep_versions, versions_spec
 
 
 class ToTableOperator(Operator[g.ToTable]):
@@ -51,8 +51,7 @@ class ToTableWork(Work):
 
     def process(self, batch: Batch, source: str) -> None:
         batch = keyed_rows(self._task, self._node.name, batch)
-        columns = {c: x for c, x in batch.columns.items() if c != LATEST_COLUMN}
-        batch = replace(batch, schema=self._node.schema, columns=columns, old=None)
+        batch = replace(as_latest(batch), schema=self._node.schema, old=None)
         if self._store is not None and self._node.history_ms is not None:
             batch = self._versions(self._store, batch, self._node.history_ms)
         elif self._store is not None:

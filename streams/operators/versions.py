@@ -16,12 +16,9 @@ from logflume.log.schemas import Column as Field
 
 from .. import graph as g
 from ..columns import Batch, Column
-from ..expr import Side
 from ..seams import State, StateStore, StoreSpec
-from .emission import LATEST, rows_of
-from .rows import old_rows, put_entry
-
-LATEST_COLUMN = (Side.META, LATEST)
+from .emission import rows_of
+from .rows import LATEST_COLUMN, old_rows, put_entry
 
 VERSIONS = (Field("versions", ANY),)
 

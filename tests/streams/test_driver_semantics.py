@@ -288,6 +288,56 @@ def test_a_left_join_keeps_records_without_a_key() -> None:
     assert [(r.key, r.value["ms"]) for r in driver.output("out").read()] == [(None, 4)]
 
 
+@pytest.mark.parametrize("window", [None, lf.tumbling(10), lf.sliding(10), lf.session(10)])
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_a_stream_that_is_twice_in_a_cogroup_counts_for_both_of_its_aggregators(window: Any, at_once: int) -> None:
+    app = lf.App("test")
+    clicks = app.stream("clicks", int)
+    both = clicks.group_by_key().cogroup(lambda n, click: n + click).cogroup(clicks.group_by_key(), lambda n, click: n * 10)
+    both = both if window is None else both.window(window)
+    both.aggregate(0, merge=max, name="both", emit="update").to("out")
+    driver = TopologyTestDriver(app)
+    records = [("k", b"1", 20), ("k", b"2", 20)]
+    for start in range(0, 2, at_once):
+        driver.input("clicks").send_together(records[start : start + at_once])
+    assert [value for value in values(driver) if value is not None] == [1, 10, 12, 120]
+
+
+def test_a_repartition_lets_records_without_a_key_through_to_a_left_join_far_behind_it() -> None:
+    app = lf.App("test")
+    users = app.table("users", User, key=str)
+    clicks = app.stream("clicks", Click).repartition("again")
+    clicks.filter(col.ms > 0).left_join(users).to("out")
+    driver = TopologyTestDriver(app)
+    driver.input("clicks").send({"ms": 4}, timestamp_ms=1)
+    assert [(r.key, r.value["ms"]) for r in driver.output("out").read()] == [(None, 4)]
+    assert driver.problems == {}
+
+
+@pytest.mark.parametrize("kept", ["filter", "select"])
+def test_a_kept_view_of_a_versioned_table_is_a_table_without_versions(kept: str) -> None:
+    app = lf.App("test")
+    users = app.table("users", User, key=str, history=1000)
+    view = users.filter(col.country == "DE", store="view") if kept == "filter" else users.select(col.name, store="view")
+    view.group_by(lambda key, row: "all", key=str).count(name="n", emit="update").to("out")
+    driver = TopologyTestDriver(app)
+    driver.input("users").send(User("Ann", "DE"), key="a", timestamp_ms=20)
+    driver.input("users").send(None, key="a", timestamp_ms=10)
+    assert [row.key for row in driver.store("view").rows()] == []
+    assert [value["count"] for value in values(driver)] == [1, 0]
+
+
+def test_of_two_topics_that_one_record_feeds_the_first_one_goes_on_first() -> None:
+    app = lf.App("test")
+    numbers, clicks = app.table("numbers", int, key=str), app.table("clicks", int, key=str)
+    near = clicks.join(numbers, lambda click, number: number, on=lambda click: str(click), name="near")
+    numbers.left_join(near, lambda number, found: [number, found], on=lambda number: str(number), name="far").to("out")
+    driver = TopologyTestDriver(app)
+    driver.input("clicks").send(1, key="1", timestamp_ms=20)
+    driver.input("numbers").send(1, key="1", timestamp_ms=30)
+    assert values(driver) == [[1, 1]]
+
+
 def test_a_joiner_takes_both_objects() -> None:
     driver = feed(join_app("join", joiner=lambda key, click, user: [key, click.ms, user.name]))
     assert values(driver) == [["u1", 2, "Ann"]]

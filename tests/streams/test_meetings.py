@@ -36,7 +36,7 @@ class Model:
             if key is None or number < 0:
                 continue
             other = 1 - side
-            low, high = time - self.reach.ahead_ms[other], time + self.reach.ahead_ms[side]
+            low, high = time - self.reach.ahead_ms[other], max(0, time + self.reach.ahead_ms[side])
             met = [
                 (at, its)
                 for theirs, at, its in self.rows[other]

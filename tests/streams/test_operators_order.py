@@ -53,6 +53,23 @@ def joined_with_its_own_count() -> lf.App:
     return app
 
 
+def several_rows_of_one_record_into_a_table_beside_it() -> lf.App:
+    app = lf.App("words")
+    words = app.stream("orders", Order, key=str).flat_map_values(lambda order: [order.id, order.id + 1, order.id + 2])
+    latest = words.to_table(store="latest")
+    words.join(latest, lambda word, row: [word, row]).to("out")
+    return app
+
+
+def looked_up_before_it_is_kept() -> lf.App:
+    app = lf.App("before")
+    orders = app.stream("orders", Order, key=str)
+    changes = orders.map_values(lambda order: order.id)
+    late = orders.flat_map_values(lambda order: [order.id, -order.id]).to_table(store="late")
+    changes.left_join(late, lambda now, row: [now, row]).to("out")
+    return app
+
+
 def outputs(build: Callable[[], lf.App], sizes: list[int], count: int = 200) -> list[Any]:
     """Return what `count` records give, taken in runs of the given sizes over and over."""
     values: list[bytes | None] = [
@@ -71,7 +88,17 @@ def outputs(build: Callable[[], lf.App], sizes: list[int], count: int = 200) -> 
     return [(key, value, time, cause) for _, key, value, time, cause, _ in recorder.outputs]
 
 
-@pytest.mark.parametrize("build", [two_branches, merged, same_record_on_two_ways, joined_with_its_own_count])
+@pytest.mark.parametrize(
+    "build",
+    [
+        two_branches,
+        merged,
+        same_record_on_two_ways,
+        joined_with_its_own_count,
+        several_rows_of_one_record_into_a_table_beside_it,
+        looked_up_before_it_is_kept,
+    ],
+)
 @pytest.mark.parametrize("sizes", [[7], [64, 3], [200]])
 def test_runs_of_any_size_give_what_single_records_give(build: Callable[[], lf.App], sizes: list[int]) -> None:
     one_by_one = outputs(build, [1])
@@ -87,3 +114,16 @@ def test_two_branches_to_one_topic_keep_the_order_of_their_records() -> None:
 def test_a_record_sees_its_own_count_where_the_count_comes_first() -> None:
     found = outputs(joined_with_its_own_count, [200], 20)
     assert [json.loads(value)["seen"] for _, value, _, _ in found] == [1 + n // 5 for n in range(20)]
+
+
+@pytest.mark.parametrize("size", [1, 7, 200])
+def test_each_row_of_a_record_goes_all_its_way_before_the_next_one(size: int) -> None:
+    found = outputs(several_rows_of_one_record_into_a_table_beside_it, [size], 20)
+    assert [json.loads(value) for _, value, _, _ in found] == [[n + more] * 2 for n in range(20) for more in range(3)]
+
+
+@pytest.mark.parametrize("size", [1, 7, 200])
+def test_consumers_take_a_row_in_the_order_in_which_they_were_made(size: int) -> None:
+    found = outputs(looked_up_before_it_is_kept, [size], 20)
+    before = [None] * 5 + [-n for n in range(15)]
+    assert [json.loads(value) for _, value, _, _ in found] == [[n, seen] for n, seen in enumerate(before)]

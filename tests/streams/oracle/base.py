@@ -53,6 +53,8 @@ class Rules:
         sessions_take_back: a second record at a session's only instant takes the row before back (Kafka: does not).
         suppress_takes_back: what leaves a suppress takes back what left it before (Kafka: the row before the latest one held
         back).
+        joins_know_their_rows: what a kept join takes back is the row that it kept (Kafka: one computed anew, of the other side as
+            it is now; another one where both sides change with one record).
         loses_no_windows: a window that closes gives its result, however far time has jumped (Kafka: may have dropped it), and
             its row is seen as long as with other emission (Kafka: 1 ms longer), a session's until it has left (Kafka: 1 ms less).
         holds_nothing_back: a record of a join without a partner leaves with the first record that is late enough (Kafka: by a
@@ -63,6 +65,7 @@ class Rules:
     has_no_first_row: bool = False
     sessions_take_back: bool = False
     suppress_takes_back: bool = False
+    joins_know_their_rows: bool = False
     loses_no_windows: bool = False
     holds_nothing_back: bool = False
 

@@ -26,6 +26,7 @@ class Suppress(Table):
         self.parent, self.until_close, self.wait_ms, self.max_records = parent, until_close, wait_ms, max_records
         self.stream_time = NEVER
         self.held: dict[Any, Held] = {}
+        parent.demand_old()
 
     def receive(self, r: Record) -> None:
         self.stream_time = max(self.stream_time, r.ts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .base import Json, Record, Row, Table, put
+from .base import Json, Record, Row, Rules, Table, put
 
 Join = Callable[[Any, Json, Json], Json]
 
@@ -13,10 +13,10 @@ Join = Callable[[Any, Json, Json], Json]
 class TableJoin(Table):
     """`kind`: inner, left or outer. Unstored results are computed from both sides when they are looked up."""
 
-    def __init__(self, left: Table, right: Table, kind: str, join: Join, *, is_stored: bool) -> None:
+    def __init__(self, left: Table, right: Table, kind: str, join: Join, *, is_stored: bool, rules: Rules) -> None:
         super().__init__()
         self.left, self.right, self.kind, self.join, self.is_stored = left, right, kind, join, is_stored
-        self.sends_old = False
+        self.sends_old, self.rules = False, rules
         self.rows: dict[Any, Row] = {}
         for side in (left, right):
             side.need_rows()
@@ -42,8 +42,9 @@ class TableJoin(Table):
         ts = max(r.ts, other.ts) if other else r.ts
         change = Record(r.key, pair(r.value), ts, pair(r.old) if self.sends_old else None)
         if self.is_stored:
-            row = self.rows.get(r.key)
-            change = change.but(old=row.value if row and self.sends_old else None)
+            if self.rules.joins_know_their_rows and self.sends_old:
+                row = self.rows.get(r.key)
+                change = change.but(old=row.value if row else None)
             put(self.rows, change)
         self.forward(change)
 

@@ -143,8 +143,8 @@ class Topology:
 
     def _merge(self, spec: Json, inputs: list[Edge]) -> Edge:
         node = Each(lambda r: [r])
-        for edge in inputs:
-            edge.node.children.append(node.receive)
+        for source in dict.fromkeys(edge.node for edge in inputs):  # with itself a stream is what it was
+            source.children.append(node.receive)
         return Edge(node, any(edge.is_marked for edge in inputs))
 
     def _repartition(self, spec: Json, inputs: list[Edge]) -> Edge:
@@ -276,7 +276,7 @@ class Topology:
         left, right = inputs[0].node, inputs[1].node
         assert isinstance(left, Table)
         assert isinstance(right, Table)
-        table = TableJoin(left, right, spec["type"], f.joiner(spec["joiner"]), is_stored="store" in spec)
+        table = TableJoin(left, right, spec["type"], f.joiner(spec["joiner"]), is_stored="store" in spec, rules=self.rules)
         left.children.append(table.receive_left)
         right.children.append(table.receive_right)
         self._keep(spec, table)
@@ -331,7 +331,8 @@ class Topology:
                 continue
             if isinstance(table, SessionTable) and not table.is_visible(key.window_end):
                 continue
-            made = {**_key_row(key), "value": row.value}
+            is_windowed = isinstance(table, WindowTable | SessionTable)
+            made = {**(_key_row(key) if is_windowed else {"key": key_json(key)}), "value": row.value}
             rows.append(made if isinstance(table, SessionTable) else {**made, "ts": row.ts})
         return rows
 
