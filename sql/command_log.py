@@ -111,9 +111,9 @@ class CommandLog:
         self._producer.flush()
         return future.result().offset
 
-    def read_new(self) -> Iterator[tuple[int, Command]]:
-        """Yield the commands that were not read yet, up to the end of the topic as it is now."""
-        end = self._admin.end_offsets([self._partition])[self._partition]
+    def read_new(self, *, stop: int | None = None) -> Iterator[tuple[int, Command]]:
+        """Yield the commands that were not read yet, up to an offset that there is; None: to the end of the topic now."""
+        end = self._admin.end_offsets([self._partition])[self._partition] if stop is None else stop
         idle_s = 0.0
         while self.next_offset < end:
             chunks = self._consumer.poll(timeout_s=1.0)

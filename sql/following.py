@@ -98,7 +98,7 @@ class Following:
         with self.lock:
             failure: LogflumeError | None = None
             before = self.applied
-            for offset, command in self.commands.read_new():
+            for offset, command in self.commands.read_new(stop=None if needed is None else needed + 1):
                 try:
                     self.applied = self.applied.after(command, self.functions)
                 except LogflumeError as e:
@@ -123,7 +123,7 @@ class Following:
         if self.applied is not before:
             self._stop_changed(before)
             self._wanted = {q: self._wanted_of(known) for q, known in self.applied.queries.items() if self._runs(q)}
-        self._left = [left for left in self._left if not self.running.forget_if_left(left)]
+        self._left = [left for left in self._left if not self.running.forget(left)]
         wanted, known = dict(self._wanted), self.applied.queries
         for query_id, plan in compiled.items():
             if query_id in wanted:
@@ -131,21 +131,18 @@ class Following:
         self.running.keep(wanted)
 
     def _stop_changed(self, before: Applied) -> None:
-        """Stop queries that do not go on as they were, and remove what those left that ended."""
+        """Stop queries that do not go on as they were."""
         queries = self.catalog.queries
         stopped: list[str] = []
-        gone: list[Left] = []
         for query_id, known in before.queries.items():
             info, now = before.catalog.queries[query_id], queries.get(query_id)
             if now is None or now.generation != info.generation:
-                left = Left(query_id, application_of(self.service, info), self._topics_of(known))
-                (gone if info.engine == self._kind else self._left).append(left)
+                self._left.append(Left(query_id, application_of(self.service, info), self._topics_of(known)))
             elif known is self.applied.queries[query_id] and self._runs(query_id):
                 continue
             self.tables.forget(query_id)
             stopped.append(query_id)
         self.running.stop(stopped)
-        self._left += [left for left in gone if not self.running.forget(left)]
 
     def _runs(self, query_id: str) -> bool:
         """Return whether a query is to run here: it goes on, and is for this kind of engine."""

@@ -221,18 +221,7 @@ class RunningQueries:
         return query_id in self._ending and not self._ending[query_id].has_ended
 
     def forget(self, left: Left) -> bool:
-        """Remove what a query left that was stopped here; return whether it is done: not while it still runs."""
-        if self._is_ending(left.query_id):
-            return False
-        try:
-            forget_application(self._log, self._options.state_dir, left.application, left.topics)
-        except LogflumeError as error:
-            _log.warning("what the query %s left is not removed yet: %s", left.query_id, error)
-            return False
-        return True
-
-    def forget_if_left(self, left: Left) -> bool:
-        """Remove what a query left unless somebody still runs it; return whether it is done.
+        """Remove what a query left unless somebody still runs it, here or elsewhere; return whether it is done.
 
         Looks once a second; where that fails, it looks again.
         """
@@ -240,11 +229,11 @@ class RunningQueries:
             return False
         self._looks_at_s[left] = self._monotonic_s() + LOOK_PAUSE_S
         try:
-            is_run = bool(members_of(self._log.admin(), left.application))
+            if members_of(self._log.admin(), left.application):
+                return False
+            forget_application(self._log, self._options.state_dir, left.application, left.topics)
         except LogflumeError as error:
-            _log.warning("what the query %s left cannot be looked for: %s", left.query_id, error)
-            return False
-        if is_run or not self.forget(left):
+            _log.warning("what the query %s left is not removed yet: %s", left.query_id, error)
             return False
         del self._looks_at_s[left]
         return True

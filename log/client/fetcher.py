@@ -403,6 +403,7 @@ class Fetcher:
         self, asked: Mapping[TopicPartition, tuple[PartitionState, int, int | None]], response: messages.FetchResponse
     ) -> None:
         errors: list[tuple[PartitionState, KafkaError, int]] = []
+        has_come = False
         with self.lock:
             for topic in response.responses:
                 for answer in topic.partitions:
@@ -418,7 +419,9 @@ class Fetcher:
                     if answer.records:
                         assert offset is not None
                         self._queue(state, answer, offset)
-            self.lock.notify_all()
+                        has_come = True
+            if has_come:
+                self.lock.notify_all()
         for state, error, epoch in errors:
             self._failed(state, error, epoch=epoch)
 

@@ -89,7 +89,8 @@ def _known_partitions(
     wanted = _sources(plan)
     own = {topic for topic, out in outputs.items() if not out.is_repartition}
     external = wanted - internal - (own - existing.keys())
-    found = {**existing, **admin.describe_topics(sorted(external - existing.keys()))}  # raises for what is not there
+    missing = sorted(external - existing.keys())
+    found = {**existing, **(admin.describe_topics(missing) if missing else {})}  # raises for what is not there
     partitions = {topic: found[topic].partitions for topic in sorted(external)}
     for topic in sorted(internal | (own & wanted - existing.keys())):
         partitions[topic] = _count(topic, plan, outputs, partitions, ())

@@ -107,11 +107,10 @@ def test_what_a_query_needs_is_there_until_its_micro_batch_has_ended(log: Log, t
     assert told.acquire(timeout=60), "all are told, not one after the other has ended"
     driver.keep("P", "Q")
     assert driver.starts == 2, "what ends is not started beside itself"
-    for forget in (driver.running.forget, driver.running.forget_if_left):
-        assert not forget(left)
+    assert not driver.running.forget(left)
     assert log.admin().find_topics([topic])
     assert state.exists()
     has_ended.set()
-    until(lambda: driver.running.forget_if_left(left))
+    until(lambda: driver.running.forget(left))
     assert not log.admin().find_topics([topic])
     assert not state.exists()
