@@ -254,7 +254,7 @@ def _value(e: ast.Expression, column: Column, binder: Binder) -> Any:
     except StatementError:
         if bound.type != ANY and not _is_loose(bound, column):
             raise StatementError(
-                f"Expected type {show_type(column.type)} for field `{column.name}` but got {show_type(bound.type)}", e.span
+                f"Expected type {show_type(column.type)} for field `{column.name}` but got {_shown_value(bound)}", e.span
             ) from None
         bound = _loosely(bound, column, e)
     try:
@@ -263,6 +263,11 @@ def _value(e: ast.Expression, column: Column, binder: Binder) -> Any:
         raise
     except (ArithmeticError, ValueError, TypeError, KeyError) as error:
         raise StatementError(f"Failed to compute the value of `{column.name}`: {error}", e.span) from None
+
+
+def _shown_value(bound: x.Expr) -> str:
+    """Write a literal with the kind of its type, as in BIGINT(7); the type alone of anything else."""
+    return f"{bound.type.kind.name}({bound.value})" if isinstance(bound, x.Literal) else show_type(bound.type)
 
 
 def _is_loose(bound: x.Expr, column: Column) -> bool:
@@ -275,8 +280,7 @@ def _loosely(bound: x.Expr, column: Column, e: ast.Expression) -> x.Expr:
             return x.Literal(convert(bound.value, bound.type, column.type), column.type)
         except (ValueError, ArithmeticError) as error:
             raise StatementError(
-                f"Expected type {show_type(column.type)} for field `{column.name}` but got {show_type(bound.type)}"
-                f"({bound.value}). {error}",
+                f"Expected type {show_type(column.type)} for field `{column.name}` but got {_shown_value(bound)}. {error}",
                 e.span,
             ) from None
     return implicit_cast(bound, column.type)

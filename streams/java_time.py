@@ -7,6 +7,7 @@ weeks (Y w W e c) count as in the United States, as Java does by default: from S
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
@@ -29,7 +30,7 @@ UNITS_MS = {
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCH_DAY = date(1970, 1, 1).toordinal()
 
-_MONTHS = [
+MONTH_NAMES = [
     "January",
     "February",
     "March",
@@ -43,7 +44,7 @@ _MONTHS = [
     "November",
     "December",
 ]
-_DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+DAY_NAMES = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 # Names that people write for zones, as Java reads them.
 _ZONE_NAMES = {
     "PST": "America/Los_Angeles",
@@ -158,7 +159,7 @@ def _year_text(year: int, count: int) -> str:
 
 
 def _day_name(when: datetime, count: int) -> str:
-    name = _DAYS[when.weekday()]
+    name = DAY_NAMES[when.weekday()]
     return name if count == 4 else name[:1] if count == 5 else name[:3]
 
 
@@ -219,7 +220,7 @@ _WRITERS: dict[str, _Write] = {
 
 
 def _month_text(month: int, count: int) -> str:
-    name = _MONTHS[month - 1]
+    name = MONTH_NAMES[month - 1]
     return _number(month, count) if count <= 2 else name[:3] if count == 3 else name[:1] if count == 5 else name
 
 
@@ -365,16 +366,16 @@ class _Reader:
                 fields.year = int(text) + (2000 if count == 2 else 0)
             case "M" | "L":
                 fields.month = (
-                    self._name(_MONTHS) + 1 if count > 2 else int(self._digits(count, max(widest, 2) if count == 1 else 2))
+                    self._name(MONTH_NAMES) + 1 if count > 2 else int(self._digits(count, max(widest, 2) if count == 1 else 2))
                 )
             case "d":
                 fields.day = int(self._digits(count, 2))
             case "D":
                 fields.day_of_year = int(self._digits(count, 3))
             case "E":
-                self._name(_DAYS)
+                self._name(DAY_NAMES)
             case "e" | "c" if count > 2:
-                self._name(_DAYS)
+                self._name(DAY_NAMES)
             case "w" | "W" | "F" | "Q" | "q" | "e" | "c":
                 raise ValueError(f"no text can be read by the pattern letter {letter} in {self.pattern!r}")
             case "a":
@@ -417,7 +418,9 @@ def _date_of(fields: _Fields, text: str) -> date:
         year = 1970 if fields.year is None else fields.year
         if fields.day_of_year is not None:
             return date(year, 1, 1) + timedelta(days=fields.day_of_year - 1)
-        return date(year, fields.month or 1, fields.day or 1)
+        month, day = fields.month or 1, fields.day or 1
+        # Java reads the 30th of February and the 31st of April as the last of the month.
+        return date(year, month, min(day, monthrange(year, month)[1]) if day <= 31 else day)
     except (ValueError, OverflowError):
         raise ValueError(f"Text '{text}' could not be parsed: there is no such date") from None
 
@@ -444,8 +447,10 @@ def parse_timestamp(text: str, pattern: str, zone: str = "UTC") -> int:
 
 
 def parse_date(text: str, pattern: str) -> int:
-    """Return days since the epoch. Raises ValueError, also when the text has a time of day."""
+    """Return days since the epoch. Raises ValueError, also when the text has a time of day, or no whole date."""
     fields = _Reader(text, pattern).read()
+    if fields.year is None or ((fields.month is None or fields.day is None) and fields.day_of_year is None):
+        raise ValueError(f"Text '{text}' could not be parsed: '{pattern}' is not of a whole date")
     if fields.hour is not None or fields.half_hour is not None or fields.minute or fields.second or fields.zone is not None:
         raise ValueError(f"Date format contains time field: '{pattern}'")
     return _date_of(fields, text).toordinal() - EPOCH_DAY
