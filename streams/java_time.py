@@ -55,7 +55,7 @@ _ZONE_NAMES = {
     "CDT": "America/Chicago",
     "EST": "America/New_York",
     "EDT": "America/New_York",
-    "GMT": "UTC",
+    "GMT": "GMT",
     "UTC": "UTC",
     "Z": "UTC",
     "CET": "Europe/Paris",
@@ -141,13 +141,22 @@ def _offset_text(offset: timedelta, letter: str, count: int) -> str:
     sign = "-" if seconds < 0 else "+"
     hours, rest = divmod(abs(seconds), 3600)
     minutes = rest // 60
-    if letter == "O":
+    if letter == "O" and count < 4:
         return "GMT" if seconds == 0 else f"GMT{sign}{hours}" + (f":{minutes:02}" if minutes else "")
+    if letter == "O" or (letter == "Z" and count == 4):
+        return "GMT" if seconds == 0 else f"GMT{sign}{hours:02}:{minutes:02}"
     if letter == "Z" and count < 4:
         return f"{sign}{hours:02}{minutes:02}"
+    if letter == "Z" and seconds == 0:
+        return "Z"
     if letter in "Xx" and count == 1:
         return f"{sign}{hours:02}" + (f"{minutes:02}" if minutes else "")
     return f"{sign}{hours:02}{minutes:02}" if count in (2, 4) and letter in "Xx" else f"{sign}{hours:02}:{minutes:02}"
+
+
+def _zone_text(when: datetime, name: str) -> str:
+    """Return the name of a zone, or the offset of one that has none."""
+    return name if isinstance(when.tzinfo, ZoneInfo) else _offset_text(when.utcoffset() or timedelta(0), "X", 3)
 
 
 def _number(value: int, count: int) -> str:
@@ -213,8 +222,8 @@ _WRITERS: dict[str, _Write] = {
     "n": lambda when, count: _number(when.microsecond * 1000, count),
     "N": lambda when, count: _number(_ms_of_day(when) * 1_000_000, count),
     "A": lambda when, count: _number(_ms_of_day(when), count),
-    "V": lambda when, count: str(when.tzinfo),
-    "z": lambda when, count: when.tzname() or "UTC",
+    "V": lambda when, count: _zone_text(when, str(when.tzinfo)),
+    "z": lambda when, count: _zone_text(when, when.tzname() or "UTC"),
     **{letter: lambda when, count, at=letter: _offset_text(when.utcoffset() or timedelta(0), at, count) for letter in "OXxZ"},  # type: ignore[misc]
 }
 
@@ -242,6 +251,11 @@ def _writers(pattern: str) -> tuple[tuple[_Write | None, int, str], ...]:
 def format_timestamp(ms: int, pattern: str, zone: str = "UTC") -> str:
     """Write milliseconds since the epoch."""
     return _format((_EPOCH + timedelta(milliseconds=ms)).astimezone(zone_of(zone)), pattern)
+
+
+def format_timestamp_gmt(ms: int, pattern: str) -> str:
+    """Write milliseconds since the epoch in the zone GMT, by that name."""
+    return format_timestamp(ms, pattern, "GMT")
 
 
 def format_date(days: int, pattern: str) -> str:
@@ -291,6 +305,7 @@ class _Fields:
 
 _DIGITS = re.compile(r"\d+")
 _OFFSET = re.compile(r"[zZ]|[+-]\d{2}(?::?\d{2})?(?::?\d{2})?")
+_GMT_OFFSET = re.compile(r"GMT(?:[+-]\d{1,2}(?::\d{2})?)?", re.IGNORECASE)
 _ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_/+:-]*|[+-]\d{1,2}:?\d{0,2}")
 
 
@@ -398,8 +413,10 @@ class _Reader:
                 fields.ms_of_day = int(self._digits(1, 8))
             case "N":
                 fields.ms_of_day = int(self._digits(1, 14)) // 1_000_000
-            case "X" | "x" | "Z" | "O":
-                fields.zone = zone_of(self._match(_OFFSET))
+            case "O":
+                fields.zone = zone_of(self._match(_GMT_OFFSET))
+            case "X" | "x" | "Z":
+                fields.zone = zone_of(self._match(_GMT_OFFSET if (letter, count) == ("Z", 4) else _OFFSET))
             case _:
                 fields.zone = zone_of(self._match(_ZONE))
 
@@ -461,6 +478,8 @@ def parse_time(text: str, pattern: str) -> int:
     fields = _Reader(text, pattern).read()
     if fields.year is not None or fields.month is not None or fields.day is not None or fields.day_of_year is not None:
         raise ValueError(f"Time format contains date field: '{pattern}'")
+    if fields.hour is None and (fields.half_hour is None or fields.is_pm is None) and fields.ms_of_day is None:
+        raise ValueError(f"Text '{text}' could not be parsed: '{pattern}' does not say the hour of the day")
     return _micros_of(fields, text) // 1000
 
 

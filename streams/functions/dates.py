@@ -11,6 +11,7 @@ from ..java_time import (
     format_date,
     format_time,
     format_timestamp,
+    format_timestamp_gmt,
     parse_date,
     parse_time,
     parse_timestamp,
@@ -183,7 +184,7 @@ FUNCTIONS: tuple[Scalar, ...] = (
         "FORMAT_TIMESTAMP",
         "A TIMESTAMP as text by a pattern, in a zone.",
         gives("13:00 CET", _MOMENT, "HH:mm z", "Europe/Berlin"),
-        over("(TIMESTAMP, STRING) -> STRING", format_timestamp, columns=format_timestamp_columns),
+        over("(TIMESTAMP, STRING) -> STRING", format_timestamp_gmt, columns=format_timestamp_columns),
         over("(TIMESTAMP, STRING, STRING) -> STRING", format_timestamp, columns=format_timestamp_columns),
     ),
     scalar(

@@ -179,6 +179,17 @@ VALUES: dict[str, Any] = {
     "UNIX_TIMESTAMP(CONVERT_TZ(FROM_UNIXTIME(1711846800000), 'Europe/Berlin', 'UTC'))": 1711839600000,
     "GEO_DISTANCE(0, 0, 0, 1, ' Miles ') BETWEEN 69 AND 70": True,
     "TO_BYTES('486', 'hex')": ValueError,
+    "FORMAT_TIMESTAMP(FROM_UNIXTIME(0), 'HH z VV X O')": "00 GMT GMT Z GMT",
+    "FORMAT_TIMESTAMP(FROM_UNIXTIME(0), 'z VV', 'UTC')": "UTC UTC",
+    "FORMAT_TIMESTAMP(FROM_UNIXTIME(0), 'HH z VV O OOOO Z ZZZZ ZZZZZ xx', '+05:30')": (
+        "05 +05:30 +05:30 GMT+5:30 GMT+05:30 +0530 GMT+05:30 +05:30 +0530"
+    ),
+    "FORMAT_TIMESTAMP(FROM_UNIXTIME(0), 'ZZZZ ZZZZZ Z', 'UTC')": "GMT Z +0000",
+    "UNIX_TIMESTAMP(PARSE_TIMESTAMP('1970-01-01 02:00 GMT+1', 'yyyy-MM-dd HH:mm O'))": 3_600_000,
+    "UNIX_TIMESTAMP(PARSE_TIMESTAMP('1970', 'yyyy'))": 0,
+    "PARSE_TIME('10:30', 'mm:ss')": ValueError,
+    "PARSE_TIME('10', 'hh')": ValueError,
+    "TO_JSON_STRING(PARSE_TIME('10 pm', 'hh a'))": '"22:00"',
     "ENCODE('486', 'hex', 'utf8')": ValueError,
     "URL_EXTRACT_HOST('http://a b/')": ValueError,
     "URL_EXTRACT_HOST('http://x/{}')": ValueError,
