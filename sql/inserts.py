@@ -289,9 +289,8 @@ def _loosely(bound: x.Expr, column: Column, e: ast.Expression) -> x.Expr:
         try:
             return x.Literal(convert(bound.value, bound.type, column.type), column.type)
         except (ValueError, ArithmeticError) as error:
-            wanted = _TIME_LAYOUTS.get(column.type.kind, "")
+            found = f"{_shown_value(bound)}.{_TIME_LAYOUTS.get(column.type.kind, '')} {error}"
             raise StatementError(
-                f"Expected type {show_type(column.type)} for field `{column.name}` but got {_shown_value(bound)}.{wanted} {error}",
-                e.span,
+                f"Expected type {show_type(column.type)} for field `{column.name}` but got {found}", e.span
             ) from None
     return implicit_cast(bound, column.type)
