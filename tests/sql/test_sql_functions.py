@@ -20,6 +20,7 @@ from logflume.streams.exact import ExpressionWriter, Namespace
 from logflume.streams.functions.lookup import builtin_library
 from logflume.streams.functions.regexes import like, regexp_extract
 from logflume.streams.functions.sketches import distinct_add, distinct_count, distinct_merge, distinct_start
+from logflume.streams.functions.table_functions import cube_explode
 from logflume.streams.java_time import format_timestamp, parse_timestamp
 
 VALUES: dict[str, Any] = {
@@ -310,6 +311,12 @@ def test_timestamps_read_back(ms: int, zone: str) -> None:
 def test_a_broken_escape_is_no_parameter(text: str) -> None:
     with pytest.raises(ValueError, match="hexadecimal"):
         value_of(f"URL_DECODE_PARAM('{text}')")
+
+
+def test_a_cube_has_a_bound() -> None:
+    assert len(cube_explode([1, None, 3])) == 4
+    with pytest.raises(ValueError, match="max is 20"):
+        cube_explode([0] * 21)
 
 
 def test_a_mask_is_one_character() -> None:
