@@ -16,7 +16,7 @@ from .errors import NotSupported, StatementError, for_tests_only
 from .options import check_format
 from .planner import plan_source
 from .properties import check_property
-from .types import resolve_type, show_type
+from .types import resolve_type, show_columns, show_type
 
 
 def apply_definition(statement: ast.Statement, context: Context) -> Catalog:
@@ -87,26 +87,56 @@ def check_is_free(name: str, is_table: bool, catalog: Catalog, span: ast.Span) -
 def check_replacement(old: SourceInfo, new: SourceInfo, span: ast.Span) -> None:
     """Refuse a replacement that would make data unreadable: other kind, key, formats, topic, or columns lost."""
     if old.is_table != new.is_table:
-        raise StatementError(f"Cannot upgrade data source: `{old.name}` is a {old.kind}, the new one a {new.kind}", span)
+        raise _not_upgradeable(old, "type", f"K{old.kind}", f"K{new.kind}", span)
     if old.is_read_only or new.is_read_only:
         raise StatementError(
             f"Cannot add {new.kind.lower()} '{new.name}': CREATE OR REPLACE is not supported on source {new.kind.lower()}s.", span
         )
     if old.topic != new.topic or old.key_format != new.key_format or old.value_format != new.value_format:
-        raise StatementError(f"Cannot upgrade data source: `{old.name}` has another topic or format", span)
-    if old.key != new.key:
+        raise _not_upgradeable(old, "topic", _topic_text(old), _topic_text(new), span)
+    if old.timestamp != new.timestamp:
+        raise _not_upgradeable(old, "timestampColumn", str(old.timestamp), str(new.timestamp), span)
+    changed = [show_columns([c], ()) for i, c in enumerate(old.key) if c not in new.key[i : i + 1]]
+    kind = "key " if changed else ""
+    changed = changed or [show_columns((), [c]) for i, c in enumerate(old.value) if c not in new.value[i : i + 1]]
+    if len(new.key) != len(old.key) or changed:
+        identical = "Key columns must be identical. " if kind or not changed else ""
+        wrong = f"{identical}The following {kind}columns are changed, missing or reordered: [{', '.join(changed)}]"
+        before, after = (show_columns(source.key, source.value) for source in (old, new))
+        raise _not_upgradeable(old, "schema", before, after, span, f". ({wrong})")
+
+
+def _not_upgradeable(old: SourceInfo, what: str, before: str, after: str, span: ast.Span, more: str = "") -> StatementError:
+    return StatementError(
+        f"Cannot upgrade data source: DataSource '`{old.name}`' has {what} = {before} which is not upgradeable to {after}{more}",
+        span,
+    )
+
+
+def _topic_text(source: SourceInfo) -> str:
+    return f"{source.topic} (key {source.key_format.name}, value {source.value_format.name})"
+
+
+def _check_is_unused(source: SourceInfo, catalog: Catalog, span: ast.Span) -> None:
+    """Refuse to drop what queries read or write, but for the query that made it."""
+    results = {s.query_id: s.name for s in catalog.sources.values() if s.query_id is not None}
+    readers = catalog.readers_of(source.name)
+    reading = sorted(q for q in readers if q not in results)
+    writing = sorted(q for q in catalog.writers_to(source.name) if q != source.query_id)
+    if reading or writing:
         raise StatementError(
-            f"Cannot upgrade data source: `{old.name}`. (Key columns must be identical: {', '.join(c.name for c in old.key)})",
+            f"Cannot drop {source.name}.\nThe following queries read from this source: [{', '.join(reading)}].\n"
+            f"The following queries write into this source: [{', '.join(writing)}].\n"
+            f"You need to terminate them before dropping {source.name}.",
             span,
         )
-    kept = {c.name: c.type for c in new.value}
-    for column in old.value:
-        if kept.get(column.name) != column.type:
-            raise StatementError(
-                f"Cannot upgrade data source: `{old.name}`. The following columns are changed, missing or reordered: "
-                f"[`{column.name}` {show_type(column.type)}]",
-                span,
-            )
+    if readers:
+        named = ", ".join(sorted(results[q] for q in readers))
+        raise StatementError(
+            f"Cannot drop {source.name}.\nThe following streams and/or tables read from this source: [{named}].\n"
+            f"You need to drop them before dropping {source.name}.",
+            span,
+        )
 
 
 def drop_source(s: ast.Drop, context: Context) -> Catalog:
@@ -122,14 +152,7 @@ def drop_source(s: ast.Drop, context: Context) -> Catalog:
         raise StatementError(f"Incompatible data source type is {source.kind.lower()}, but statement was DROP {kind}", s.span)
     if source.is_read_only and s.delete_topic:
         raise StatementError(f"Cannot delete topic for read-only source: {source.name}", s.span)
-    readers = catalog.readers_of(s.name)
-    writers = [q for q in catalog.writers_to(s.name) if q != source.query_id]
-    if readers or writers:
-        raise StatementError(
-            f"Cannot drop {source.name}.\nThe following streams and/or tables read from this source or queries use it: "
-            f"[{', '.join([*readers, *writers])}].\nYou need to terminate them before dropping {source.name}.",
-            s.span,
-        )
+    _check_is_unused(source, catalog, s.span)
     if source.query_id is not None:
         catalog = catalog.without_query(source.query_id)
     return catalog.without_source(s.name)

@@ -11,9 +11,10 @@ from typing import Any
 
 from logflume.log import Chunk, InvalidInput, LogflumeError, near_matches
 from logflume.log.interfaces import Log, Producer
-from logflume.log.schemas import ANY, BIGINT, STRING, TIMESTAMP, Column
+from logflume.log.schemas import ANY, BIGINT, STRING, TIMESTAMP, Column, Kind
 from logflume.streams import expr as x
 from logflume.streams.functions import can_convert, convert
+from logflume.streams.texts import to_text
 
 from . import ast
 from .binding.coercion import implicit_cast
@@ -254,7 +255,7 @@ def _value(e: ast.Expression, column: Column, binder: Binder) -> Any:
     except StatementError:
         if bound.type != ANY and not _is_loose(bound, column):
             raise StatementError(
-                f"Expected type {show_type(column.type)} for field `{column.name}` but got {show_type(bound.type)}", e.span
+                f"Expected type {show_type(column.type)} for field `{column.name}` but got {_shown_value(bound)}", e.span
             ) from None
         bound = _loosely(bound, column, e)
     try:
@@ -263,6 +264,20 @@ def _value(e: ast.Expression, column: Column, binder: Binder) -> Any:
         raise
     except (ArithmeticError, ValueError, TypeError, KeyError) as error:
         raise StatementError(f"Failed to compute the value of `{column.name}`: {error}", e.span) from None
+
+
+_TIME_LAYOUTS = {
+    Kind.TIMESTAMP: " Timestamp format must be yyyy-mm-ddThh:mm:ss[.S].",
+    Kind.TIME: " Time format must be hh:mm:ss[.S].",
+    Kind.DATE: " Date format must be yyyy-mm-dd.",
+}
+
+
+def _shown_value(bound: x.Expr) -> str:
+    """Write a literal with the kind of its type, as in BIGINT(7); the type alone of anything else."""
+    if not isinstance(bound, x.Literal):
+        return show_type(bound.type)
+    return f"{bound.type.kind.name}({to_text(bound.value, bound.type)})"
 
 
 def _is_loose(bound: x.Expr, column: Column) -> bool:
@@ -274,9 +289,8 @@ def _loosely(bound: x.Expr, column: Column, e: ast.Expression) -> x.Expr:
         try:
             return x.Literal(convert(bound.value, bound.type, column.type), column.type)
         except (ValueError, ArithmeticError) as error:
+            found = f"{_shown_value(bound)}.{_TIME_LAYOUTS.get(column.type.kind, '')} {error}"
             raise StatementError(
-                f"Expected type {show_type(column.type)} for field `{column.name}` but got {show_type(bound.type)}"
-                f"({bound.value}). {error}",
-                e.span,
+                f"Expected type {show_type(column.type)} for field `{column.name}` but got {found}", e.span
             ) from None
     return implicit_cast(bound, column.type)

@@ -39,12 +39,19 @@ _NAMED_DELIMITERS = {"TAB": "\t", "SPACE": " "}
 
 @dataclass(frozen=True, slots=True)
 class PropertySpec:
-    """`where`: C (CREATE with columns), A (CREATE ... AS), I (INSERT INTO ... SELECT). `read` raises ValueError."""
+    """`where`: C (CREATE with columns), A (CREATE ... AS), I (INSERT INTO ... SELECT).
+
+    `read` raises ValueError: the value is not of the property's type; Unreadable: it is, and cannot be read.
+    """
 
     name: str
     where: str
     read: Callable[[Any], Any]
     doc: str
+
+
+class Unreadable(ValueError):
+    """Text that has a syntax of its own, such as a duration, and is not of it."""
 
 
 def _text(value: Any) -> str:
@@ -64,7 +71,7 @@ def _stripped(value: Any) -> str:
 def _nullables(value: Any) -> str:
     word = _upper(value)
     if word not in ("OPTIONAL", "WRAPPER"):
-        raise ValueError("expected OPTIONAL or WRAPPER")
+        raise ValueError("String must be one of: OPTIONAL, WRAPPER, null")
     return word
 
 
@@ -84,16 +91,21 @@ def _id_place(value: Any) -> str:
 
 def _positive(value: Any) -> int:
     number = int(value) if isinstance(value, str) and value.strip().isdigit() else value
-    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise ValueError("Not a number of type INT. A whole number of at least 1 is expected")
+    if number < 1:
         raise ValueError("expected a whole number of at least 1")
     return number
 
 
-def _number(value: Any) -> int:
-    number = int(value) if isinstance(value, str) and re.fullmatch(r"-?\d+", value.strip()) else value
-    if not isinstance(number, int) or isinstance(number, bool):
-        raise ValueError("expected a whole number")
-    return number
+def _number(kind: str) -> Callable[[Any], int]:
+    def read(value: Any) -> int:
+        number = int(value) if isinstance(value, str) and re.fullmatch(r"-?\d+", value.strip()) else value
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise ValueError(f"Not a number of type {kind}. A whole number is expected")
+        return number
+
+    return read
 
 
 def _boolean(value: Any) -> bool:
@@ -101,13 +113,13 @@ def _boolean(value: Any) -> bool:
         return value
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
-    raise ValueError("expected true or false")
+    raise ValueError("Expected value to be either true or false")
 
 
 def _delimiter(value: Any) -> str:
     if isinstance(value, str):
         if not value.strip():
-            raise ValueError(
+            raise Unreadable(
                 "Delimiter cannot be empty, if you meant to have a tab or space for delimiter, please use the special values "
                 "'TAB' or 'SPACE'\nExample valid value: ';'"
             )
@@ -115,7 +127,7 @@ def _delimiter(value: Any) -> str:
             return _NAMED_DELIMITERS[value.upper()]
         if len(value) == 1 and not value.isspace():
             return value
-    raise ValueError(
+    raise Unreadable(
         f"Invalid delimiter value: '{value}'. Delimiter must be a single character or TAB,SPACE\nExample valid value: ';'"
     )
 
@@ -128,7 +140,7 @@ def _column_name(value: Any) -> str:
 def _window_type(value: Any) -> str:
     kind = _upper(value)
     if kind not in ("TUMBLING", "HOPPING", "SESSION", "CALENDAR"):
-        raise ValueError(f"Unknown window type: '{value}'. Expected TUMBLING, HOPPING, SESSION or CALENDAR")
+        raise ValueError("String must be one of: SESSION, HOPPING, TUMBLING, null; or CALENDAR")
     return kind
 
 
@@ -153,15 +165,15 @@ def _window_size(value: Any) -> int:
     elif parts[1].upper() not in UNITS_MS:
         wrong = f"Unknown time unit: '{parts[1].upper()}'"
     if wrong:
-        raise ValueError(f"Invalid duration: '{value}'. {wrong}. Expected a number and a unit such as '30 SECONDS'")
+        raise Unreadable(f"Invalid duration: '{value}'. {wrong}. Expected a number and a unit such as '30 SECONDS'")
     return int(parts[0]) * UNITS_MS[parts[1].upper()]
 
 
 PROPERTIES: tuple[PropertySpec, ...] = (
     PropertySpec("KAFKA_TOPIC", "CA", _text, "the topic; by default the upper-case name for CREATE ... AS"),
     PropertySpec("PARTITIONS", "CA", _positive, "partitions of a topic to be created"),
-    PropertySpec("REPLICAS", "CA", _number, "replicas of a topic to be created"),
-    PropertySpec("RETENTION_MS", "CA", _number, "how long records are kept"),
+    PropertySpec("REPLICAS", "CA", _number("SHORT"), "replicas of a topic to be created"),
+    PropertySpec("RETENTION_MS", "CA", _number("LONG"), "how long records are kept"),
     PropertySpec("CLEANUP_POLICY", "CA", _text, "follows from STREAM or TABLE and cannot be set"),
     PropertySpec("FORMAT", "CA", _upper, "key and value format"),
     PropertySpec("KEY_FORMAT", "CA", _upper, "key format, KAFKA by default"),
@@ -177,8 +189,8 @@ PROPERTIES: tuple[PropertySpec, ...] = (
     PropertySpec("WINDOW_ZONE", "C", _text, "of CALENDAR windows: on which clocks, UTC by default"),
     PropertySpec("SOURCE_CONNECTOR", "C", _text, "informational"),
     PropertySpec("SOURCED_BY_CONNECTOR", "C", _text, "informational"),
-    PropertySpec("KEY_SCHEMA_ID", "CA", _number, "key schema by id, from a registry"),
-    PropertySpec("VALUE_SCHEMA_ID", "CA", _number, "value schema by id, from a registry"),
+    PropertySpec("KEY_SCHEMA_ID", "CA", _number("INT"), "key schema by id, from a registry"),
+    PropertySpec("VALUE_SCHEMA_ID", "CA", _number("INT"), "value schema by id, from a registry"),
     PropertySpec("KEY_SCHEMA_FULL_NAME", "CA", _stripped, "name of the key's record schema"),
     PropertySpec("VALUE_SCHEMA_FULL_NAME", "CA", _stripped, "name of the value's record schema"),
     PropertySpec("VALUE_AVRO_SCHEMA_FULL_NAME", "CA", _stripped, "name of the value's Avro record"),
@@ -255,8 +267,11 @@ def read_options(properties: Sequence[ast.Property], where: str) -> Options:
             raise StatementError(f"Duplicate config in the WITH clause: {given.name}", given.span)
         try:
             values[given.name] = spec.read(given.value)
-        except ValueError as e:
+        except Unreadable as e:
             raise SyntaxFault(f"Failed to prepare statement: Configuration {given.name} is invalid: {e}", given.span) from None
+        except ValueError as e:
+            wrong = f"Invalid value {given.value} for property {given.name}: {e}"
+            raise SyntaxFault(f"Failed to prepare statement: {wrong}", given.span) from None
         spans[given.name] = given.span
     options = Options(values, spans)
     _check_exclusions(options)
@@ -279,14 +294,19 @@ def _check_exclusions(options: Options) -> None:
         )
     if "CLEANUP_POLICY" in options:
         raise StatementError(
-            "Invalid config variable in the WITH clause: CLEANUP_POLICY. It follows from STREAM (delete) or TABLE (compact).",
+            "Invalid config variable in the WITH clause: CLEANUP_POLICY.\nThe CLEANUP_POLICY config is automatically inferred "
+            "based on the type of source (STREAM or TABLE).\nUsers can't set the CLEANUP_POLICY config manually.",
             options.span("CLEANUP_POLICY"),
         )
     if "TIMESTAMP_FORMAT" in options and "TIMESTAMP" not in options:
         raise StatementError("TIMESTAMP_FORMAT needs TIMESTAMP, the column it is for", options.span("TIMESTAMP_FORMAT"))
     kind = options.get("WINDOW_TYPE")
-    if kind in ("SESSION", "CALENDAR") and "WINDOW_SIZE" in options:
-        raise StatementError(f"'WINDOW_SIZE' should not be set for {kind} windows.", options.span("WINDOW_SIZE"))
+    if kind not in ("TUMBLING", "HOPPING") and "WINDOW_SIZE" in options:
+        raise StatementError(
+            f"'WINDOW_SIZE' should not be set for {kind or 'SESSION'} windows."
+            + ("" if kind else " Keys have other windows if WINDOW_TYPE says so."),
+            options.span("WINDOW_SIZE"),
+        )
     for name in ("WINDOW_UNIT", "WINDOW_ZONE"):
         if name in options and kind != "CALENDAR":
             raise StatementError(f"'{name}' is for CALENDAR windows: WINDOW_TYPE='CALENDAR'", options.span(name))

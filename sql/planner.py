@@ -60,7 +60,7 @@ from .options import (
 from .parser import parse_statement
 from .rules import optimize
 from .topology import build_topology
-from .types import resolve_type, show_type
+from .types import resolve_type, show_columns, show_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -565,8 +565,8 @@ def _fitted(bound: BoundQuery, sink: SourceInfo, s: ast.InsertQuery) -> p.Operat
     )
     if not types_fit:
         raise StatementError(
-            f"Incompatible schema between results and sink.\nResult schema is {_schema(bound.key, bound.value)}\n"
-            f"Sink schema is {_schema(sink.key, sink.value)}",
+            f"Incompatible schema between results and sink.\nResult schema is {show_columns(bound.key, bound.value)}\n"
+            f"Sink schema is {show_columns(sink.key, sink.value)}",
             s.span,
         )
     root = bound.root
@@ -587,11 +587,6 @@ def _fitted(bound: BoundQuery, sink: SourceInfo, s: ast.InsertQuery) -> p.Operat
         )
         root = p.Rekey(root, keys, "CAST-KEY")
     return root
-
-
-def _schema(key: tuple[Column, ...], value: tuple[Column, ...]) -> str:
-    shown = [f"`{c.name}` {show_type(c.type)} KEY" for c in key] + [f"`{c.name}` {show_type(c.type)}" for c in value]
-    return ", ".join(shown)
 
 
 # ------------------------------------------------------------------------------------------------ watched queries

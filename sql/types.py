@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from logflume.log import near_matches
 from logflume.log.schemas import (
@@ -99,6 +99,12 @@ def has_map(type: DataType) -> bool:
     """Tell whether a type is or holds a MAP (which no key may)."""
     inner = [t for t in (type.key, type.element) if t is not None] + [f.type for f in type.fields]
     return type.kind is Kind.MAP or any(has_map(t) for t in inner)
+
+
+def show_columns(key: Sequence[Column], value: Sequence[Column]) -> str:
+    """Write the columns of a source as messages do: `K` STRING KEY, `V` INTEGER."""
+    shown = [f"`{c.name}` {show_type(c.type)} KEY" for c in key] + [f"`{c.name}` {show_type(c.type)}" for c in value]
+    return ", ".join(shown)
 
 
 def show_type(type: DataType) -> str:

@@ -94,6 +94,9 @@ TERMINAL_TEXT = {
     "STAR": "*",
     "SLASH": "/",
     "PERCENT": "%",
+    "ARROW": "->",
+    "BARS": "||",
+    "ASSIGN": ":=",
     "$END": "the end of the statement",
 }
 

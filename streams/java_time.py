@@ -7,6 +7,7 @@ weeks (Y w W e c) count as in the United States, as Java does by default: from S
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
@@ -29,7 +30,7 @@ UNITS_MS = {
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCH_DAY = date(1970, 1, 1).toordinal()
 
-_MONTHS = [
+MONTH_NAMES = [
     "January",
     "February",
     "March",
@@ -43,7 +44,7 @@ _MONTHS = [
     "November",
     "December",
 ]
-_DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+DAY_NAMES = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 # Names that people write for zones, as Java reads them.
 _ZONE_NAMES = {
     "PST": "America/Los_Angeles",
@@ -54,7 +55,7 @@ _ZONE_NAMES = {
     "CDT": "America/Chicago",
     "EST": "America/New_York",
     "EDT": "America/New_York",
-    "GMT": "UTC",
+    "GMT": "GMT",
     "UTC": "UTC",
     "Z": "UTC",
     "CET": "Europe/Paris",
@@ -140,13 +141,22 @@ def _offset_text(offset: timedelta, letter: str, count: int) -> str:
     sign = "-" if seconds < 0 else "+"
     hours, rest = divmod(abs(seconds), 3600)
     minutes = rest // 60
-    if letter == "O":
+    if letter == "O" and count < 4:
         return "GMT" if seconds == 0 else f"GMT{sign}{hours}" + (f":{minutes:02}" if minutes else "")
+    if letter == "O" or (letter == "Z" and count == 4):
+        return "GMT" if seconds == 0 else f"GMT{sign}{hours:02}:{minutes:02}"
     if letter == "Z" and count < 4:
         return f"{sign}{hours:02}{minutes:02}"
+    if letter == "Z" and seconds == 0:
+        return "Z"
     if letter in "Xx" and count == 1:
         return f"{sign}{hours:02}" + (f"{minutes:02}" if minutes else "")
     return f"{sign}{hours:02}{minutes:02}" if count in (2, 4) and letter in "Xx" else f"{sign}{hours:02}:{minutes:02}"
+
+
+def _zone_text(when: datetime, name: str) -> str:
+    """Return the name of a zone, or the offset of one that has none."""
+    return name if isinstance(when.tzinfo, ZoneInfo) else _offset_text(when.utcoffset() or timedelta(0), "X", 3)
 
 
 def _number(value: int, count: int) -> str:
@@ -158,7 +168,7 @@ def _year_text(year: int, count: int) -> str:
 
 
 def _day_name(when: datetime, count: int) -> str:
-    name = _DAYS[when.weekday()]
+    name = DAY_NAMES[when.weekday()]
     return name if count == 4 else name[:1] if count == 5 else name[:3]
 
 
@@ -212,14 +222,14 @@ _WRITERS: dict[str, _Write] = {
     "n": lambda when, count: _number(when.microsecond * 1000, count),
     "N": lambda when, count: _number(_ms_of_day(when) * 1_000_000, count),
     "A": lambda when, count: _number(_ms_of_day(when), count),
-    "V": lambda when, count: str(when.tzinfo),
-    "z": lambda when, count: when.tzname() or "UTC",
+    "V": lambda when, count: _zone_text(when, str(when.tzinfo)),
+    "z": lambda when, count: _zone_text(when, when.tzname() or "UTC"),
     **{letter: lambda when, count, at=letter: _offset_text(when.utcoffset() or timedelta(0), at, count) for letter in "OXxZ"},  # type: ignore[misc]
 }
 
 
 def _month_text(month: int, count: int) -> str:
-    name = _MONTHS[month - 1]
+    name = MONTH_NAMES[month - 1]
     return _number(month, count) if count <= 2 else name[:3] if count == 3 else name[:1] if count == 5 else name
 
 
@@ -241,6 +251,11 @@ def _writers(pattern: str) -> tuple[tuple[_Write | None, int, str], ...]:
 def format_timestamp(ms: int, pattern: str, zone: str = "UTC") -> str:
     """Write milliseconds since the epoch."""
     return _format((_EPOCH + timedelta(milliseconds=ms)).astimezone(zone_of(zone)), pattern)
+
+
+def format_timestamp_gmt(ms: int, pattern: str) -> str:
+    """Write milliseconds since the epoch in the zone GMT, by that name."""
+    return format_timestamp(ms, pattern, "GMT")
 
 
 def format_date(days: int, pattern: str) -> str:
@@ -290,6 +305,7 @@ class _Fields:
 
 _DIGITS = re.compile(r"\d+")
 _OFFSET = re.compile(r"[zZ]|[+-]\d{2}(?::?\d{2})?(?::?\d{2})?")
+_GMT_OFFSET = re.compile(r"GMT(?:[+-]\d{1,2}(?::\d{2})?)?", re.IGNORECASE)
 _ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_/+:-]*|[+-]\d{1,2}:?\d{0,2}")
 
 
@@ -365,16 +381,16 @@ class _Reader:
                 fields.year = int(text) + (2000 if count == 2 else 0)
             case "M" | "L":
                 fields.month = (
-                    self._name(_MONTHS) + 1 if count > 2 else int(self._digits(count, max(widest, 2) if count == 1 else 2))
+                    self._name(MONTH_NAMES) + 1 if count > 2 else int(self._digits(count, max(widest, 2) if count == 1 else 2))
                 )
             case "d":
                 fields.day = int(self._digits(count, 2))
             case "D":
                 fields.day_of_year = int(self._digits(count, 3))
             case "E":
-                self._name(_DAYS)
+                self._name(DAY_NAMES)
             case "e" | "c" if count > 2:
-                self._name(_DAYS)
+                self._name(DAY_NAMES)
             case "w" | "W" | "F" | "Q" | "q" | "e" | "c":
                 raise ValueError(f"no text can be read by the pattern letter {letter} in {self.pattern!r}")
             case "a":
@@ -397,8 +413,10 @@ class _Reader:
                 fields.ms_of_day = int(self._digits(1, 8))
             case "N":
                 fields.ms_of_day = int(self._digits(1, 14)) // 1_000_000
-            case "X" | "x" | "Z" | "O":
-                fields.zone = zone_of(self._match(_OFFSET))
+            case "O":
+                fields.zone = zone_of(self._match(_GMT_OFFSET))
+            case "X" | "x" | "Z":
+                fields.zone = zone_of(self._match(_GMT_OFFSET if (letter, count) == ("Z", 4) else _OFFSET))
             case _:
                 fields.zone = zone_of(self._match(_ZONE))
 
@@ -417,7 +435,9 @@ def _date_of(fields: _Fields, text: str) -> date:
         year = 1970 if fields.year is None else fields.year
         if fields.day_of_year is not None:
             return date(year, 1, 1) + timedelta(days=fields.day_of_year - 1)
-        return date(year, fields.month or 1, fields.day or 1)
+        month, day = fields.month or 1, fields.day or 1
+        # Java reads the 30th of February and the 31st of April as the last of the month.
+        return date(year, month, min(day, monthrange(year, month)[1]) if day <= 31 else day)
     except (ValueError, OverflowError):
         raise ValueError(f"Text '{text}' could not be parsed: there is no such date") from None
 
@@ -444,8 +464,10 @@ def parse_timestamp(text: str, pattern: str, zone: str = "UTC") -> int:
 
 
 def parse_date(text: str, pattern: str) -> int:
-    """Return days since the epoch. Raises ValueError, also when the text has a time of day."""
+    """Return days since the epoch. Raises ValueError, also when the text has a time of day, or no whole date."""
     fields = _Reader(text, pattern).read()
+    if fields.year is None or ((fields.month is None or fields.day is None) and fields.day_of_year is None):
+        raise ValueError(f"Text '{text}' could not be parsed: '{pattern}' is not of a whole date")
     if fields.hour is not None or fields.half_hour is not None or fields.minute or fields.second or fields.zone is not None:
         raise ValueError(f"Date format contains time field: '{pattern}'")
     return _date_of(fields, text).toordinal() - EPOCH_DAY
@@ -456,6 +478,8 @@ def parse_time(text: str, pattern: str) -> int:
     fields = _Reader(text, pattern).read()
     if fields.year is not None or fields.month is not None or fields.day is not None or fields.day_of_year is not None:
         raise ValueError(f"Time format contains date field: '{pattern}'")
+    if fields.hour is None and (fields.half_hour is None or fields.is_pm is None) and fields.ms_of_day is None:
+        raise ValueError(f"Text '{text}' could not be parsed: '{pattern}' does not say the hour of the day")
     return _micros_of(fields, text) // 1000
 
 

@@ -11,7 +11,7 @@ from logflume.sql import ast
 from logflume.sql.errors import StatementError
 from logflume.sql.types import show_type
 from logflume.streams import expr as x
-from logflume.streams.functions import NUMERIC, can_cast_implicitly, common_type, convert, is_numeric
+from logflume.streams.functions import NUMERIC, can_cast_implicitly, can_convert, common_type, convert, is_numeric
 from logflume.streams.texts import to_text
 
 _EXACT_CASTS = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
@@ -26,6 +26,8 @@ def convert_literal(literal: x.Literal, type: DataType) -> x.Literal:
     if literal.type == type or literal.value is None:
         return x.Literal(literal.value, type)
     value: Any = literal.value
+    if not can_convert(literal.type, type):
+        raise StatementError(f"expected {show_type(type)}, found {value} ({show_type(literal.type)})")
     try:
         if literal.type.kind is Kind.STRING and (is_numeric(type) or type.kind is Kind.BOOLEAN):
             return x.Literal(_from_text(value, type), type)

@@ -216,8 +216,9 @@ def _pairs(lefts: list[Visible], rights: list[Visible]) -> tuple[p.NamedExpr, ..
 
 
 def _joined(c: Visible) -> Visible:
-    """Return a column of one side as it is named behind the join."""
-    return Visible(c.source, c.name, x.ColumnRef(x.Side.VALUE, _joined_name(c), c.type), c.is_key, c.is_pseudo)
+    """Return a column of one side as it is named behind the join; a synthetic key of a join before is no key any more."""
+    is_key = c.is_key and c.source != ""
+    return Visible(c.source, c.name, x.ColumnRef(x.Side.VALUE, _joined_name(c), c.type), is_key, c.is_pseudo)
 
 
 def _wanted(relation: Relation, used: frozenset[str]) -> list[Visible]:

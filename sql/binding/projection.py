@@ -100,6 +100,7 @@ def spread(
             taken.extend(_struct_fields(item, scope, binder))
         else:
             columns = scope.plain() if item.kind == "all" else scope.of_source(item.source or "", item.span)
+            columns = [c for c in columns if c.source or c.is_key]  # not the synthetic key of a join before the last
             if is_rekeyed:
                 columns = [c for c in columns if not c.is_key] + [c for c in columns if c.is_key]
             if item.kind == "all":

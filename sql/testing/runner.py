@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from logflume.log import Headers, InvalidInput, LogflumeError
@@ -113,10 +113,14 @@ def _parsed(source: StatementText) -> ast.Statement:
 def _register_schemas(run: _Run, statements: list[ast.Statement]) -> None:
     """Register what topics are written with: first of those that statements declare with columns, then the case's own."""
     own = {(topic.name, schema.side) for topic in run.case.topics for schema in topic.schemas}
+    context = run.context()
     for statement in statements:
+        if isinstance(statement, ast.CreateType):
+            with contextlib.suppress(LogflumeError):
+                context = replace(context, catalog=apply_definition(statement, context))
         if isinstance(statement, ast.CreateSource):
             with contextlib.suppress(LogflumeError):  # the statement itself says what is wrong with it
-                source = plan_source(statement, run.context())
+                source = plan_source(statement, context)
                 for side, spec, columns in (
                     ("key", source.key_format, source.key),
                     ("value", source.value_format, source.value),

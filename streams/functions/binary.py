@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 import struct
 
 from .scalar import Scalar, gives, over, scalar
 
+_NO_BASE64 = re.compile("[^A-Za-z0-9+/_-]")
+_OF_URLS = str.maketrans("-_", "+/")
 _ORDERS = {"BIG_ENDIAN": ">", "LITTLE_ENDIAN": "<"}
 
 
@@ -15,16 +18,13 @@ def to_bytes(text: str, encoding: str) -> bytes:
     """Read text of an encoding. Raises ValueError for an unknown encoding or text that is not of it."""
     match encoding.lower():
         case "hex":
-            body = text[2:] if text.startswith(("0x", "0X")) else text
-            if text[:2].upper() == "X'" and text.endswith("'"):
-                body = text[2:-1]
-            return binascii.unhexlify("0" + body if len(body) % 2 else body)
+            return binascii.unhexlify(text)
         case "utf8":
             return text.encode()
         case "ascii":
             return text.encode("ascii", "replace")
         case "base64":
-            return base64.b64decode(text, validate=True)
+            return base64.b64decode(text if "=" in text else text + "=" * (-len(text) % 4), validate=True)
     raise ValueError(f"unknown encoding {encoding!r}; expected hex, utf8, ascii or base64")
 
 
@@ -43,11 +43,31 @@ def from_bytes(data: bytes, encoding: str) -> str:
 
 
 def encode(text: str, source: str, target: str) -> str:
-    """Text of one encoding in another; hexadecimal output is lower-case."""
+    """Text of one encoding in another; hexadecimal output is lower-case.
+
+    Hexadecimal input may be written 0x01 or X'01'; in base64 what is no digit of it is left out.
+
+    Raises ValueError: both encodings are the same, one is unknown, or the text is not of it.
+    """
     if source.lower() == target.lower():
-        return text
-    written = from_bytes(to_bytes(text, source), target)
+        raise ValueError(f"expected two different encodings of hex, utf8, ascii and base64, found {source!r} twice")
+    match source.lower():
+        case "hex":
+            data = binascii.unhexlify(_hex_digits(text))
+        case "base64":
+            digits = _NO_BASE64.sub("", text.partition("=")[0]).translate(_OF_URLS)
+            digits = digits[:-1] if len(digits) % 4 == 1 else digits
+            data = base64.b64decode(digits + "=" * (-len(digits) % 4))
+        case _:
+            data = to_bytes(text, source)
+    written = from_bytes(data, target)
     return written.lower() if target.lower() == "hex" else written
+
+
+def _hex_digits(text: str) -> str:
+    if text.startswith("0x"):
+        return "0" * (len(text) % 2) + text[2:]
+    return text[2:-1] if text[:2] in ("X'", "x'") and len(text) > 2 and text.endswith("'") else text
 
 
 def _number(data: bytes, code: str, size: int, order: str) -> int | float:

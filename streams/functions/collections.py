@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from logflume.log.schemas import Column as Col
-from logflume.log.schemas import DataType, array, java_double_text, struct
+from logflume.log.schemas import DataType, Kind, array, java_double_text, struct
 
 from .collection_columns import array_length_columns
 from .scalar import Scalar, gives, over, scalar
 
+_JOINED = (Kind.BOOLEAN, Kind.INTEGER, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL, Kind.STRING)
 SERIES_MAX_ITEMS = 1_000_000
 
 
@@ -88,19 +89,29 @@ def array_sort(items: list[Any], direction: str = "ASC") -> list[Any] | None:
     return present + [None] * (len(items) - len(present))
 
 
-def array_join(items: list[Any] | None, separator: str | None = ",") -> str | None:
-    """Items as text with a separator; nulls as `null`."""
-    return None if items is None else (separator or "").join(map(_item_text, items))
+def array_join(items: list[Any] | None, separator: str | None, type: DataType) -> str | None:
+    """Items as text with a separator; nulls as `null`. Raises ValueError: an item that is no text, number or boolean."""
+    return None if items is None else (separator or "").join(_item_text(item, type) for item in items)
 
 
-def _item_text(value: Any) -> str:
+def array_join_commas(items: list[Any] | None, type: DataType) -> str | None:
+    return array_join(items, ",", type)
+
+
+def _item_text(value: Any, type: DataType) -> str:
     if value is None:
         return "null"
+    if type.kind not in _JOINED:
+        raise ValueError(f"ARRAY_JOIN takes texts, numbers and booleans, found an item of type {type}")
     if isinstance(value, bool):
         return "true" if value else "false"
     return (
         java_double_text(value) if isinstance(value, float) else format(value, "f") if hasattr(value, "quantize") else str(value)
     )
+
+
+def _item_type(types: Sequence[DataType], result: DataType) -> tuple[Any, ...]:
+    return (types[0].element,)
 
 
 def slice_array(items: list[Any] | None, first: int | None, last: int | None) -> list[Any] | None:
@@ -149,11 +160,25 @@ def generate_series(start: int, stop: int, step: int | None = None) -> list[int]
 
 
 def filter_array(items: list[Any], keep: Callable[[Any], Any]) -> list[Any]:
-    return [item for item in items if keep(item)]
+    """The items that are kept. Raises ValueError: the lambda gives null."""
+    return [item for item in items if _decided(keep(item))]
 
 
 def filter_map(pairs: dict[str, Any], keep: Callable[[Any, Any], Any]) -> dict[str, Any]:
-    return {key: value for key, value in pairs.items() if keep(key, value)}
+    """The entries that are kept. Raises ValueError: the lambda gives null, or a value that is kept is null."""
+    return {key: _present(value) for key, value in pairs.items() if _decided(keep(key, value))}
+
+
+def _decided(answer: Any) -> Any:
+    if answer is None:
+        raise ValueError("true or false is expected of the lambda, found null")
+    return answer
+
+
+def _present(value: Any) -> Any:
+    if value is None:
+        raise ValueError("a map made by a lambda cannot hold null")
+    return value
 
 
 def transform_array(items: list[Any], change: Callable[[Any], Any]) -> list[Any]:
@@ -163,13 +188,13 @@ def transform_array(items: list[Any], change: Callable[[Any], Any]) -> list[Any]
 def transform_map(
     pairs: dict[str, Any], new_key: Callable[[Any, Any], Any], new_value: Callable[[Any, Any], Any]
 ) -> dict[str, Any]:
-    """Both lambdas see the old key and value. Raises ValueError when two entries get one key."""
+    """Both lambdas see the old key and value. Raises ValueError when two entries get one key, or one gets a null value."""
     out: dict[str, Any] = {}
     for key, value in pairs.items():
         made = new_key(key, value)
         if made in out:
             raise ValueError(f"two entries were given the key {made!r}")
-        out[made] = new_value(key, value)
+        out[made] = _present(new_value(key, value))
     return out
 
 
@@ -253,8 +278,8 @@ FUNCTIONS: tuple[Scalar, ...] = (
         "ARRAY_JOIN",
         "Items as text with a separator, a comma unless said otherwise.",
         gives("1-2", [1, 2], "-"),
-        over("(ARRAY<T>) -> STRING", array_join, handles_null=True),
-        over("(ARRAY<T>, STRING) -> STRING", array_join, handles_null=True),
+        over("(ARRAY<T>) -> STRING", array_join_commas, handles_null=True, extra=_item_type),
+        over("(ARRAY<T>, STRING) -> STRING", array_join, handles_null=True, extra=_item_type),
     ),
     scalar(
         "SLICE",

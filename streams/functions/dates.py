@@ -11,11 +11,13 @@ from ..java_time import (
     format_date,
     format_time,
     format_timestamp,
+    format_timestamp_gmt,
     parse_date,
     parse_time,
     parse_timestamp,
     zone_of,
 )
+from ..lenient_dates import parse_calendar_date
 from .numeric_columns import same_columns
 from .scalar import Scalar, Unit, gives, over, scalar
 from .time_columns import (
@@ -24,6 +26,7 @@ from .time_columns import (
     format_date_columns,
     format_time_columns,
     format_timestamp_columns,
+    parse_calendar_date_columns,
     parse_date_columns,
     parse_timestamp_columns,
     timestamp_add_columns,
@@ -62,9 +65,9 @@ def time_subtract(unit: str, amount: int, ms: int) -> int:
 
 
 def date_add(unit: str, amount: int, days: int) -> int:
-    """Whole days only: a smaller unit counts as far as it fills days."""
-    total = amount * _unit_ms(unit)
-    return days + (total // DAY_MS if total >= 0 else -(-total // DAY_MS))
+    """The day that the moment is of, counted towards 1970: an hour before that day is that day too."""
+    total = days * DAY_MS + amount * _unit_ms(unit)
+    return total // DAY_MS if total >= 0 else -(-total // DAY_MS)
 
 
 def date_subtract(unit: str, amount: int, days: int) -> int:
@@ -79,13 +82,13 @@ def _unit_ms(unit: str) -> int:
 
 
 def convert_tz(ms: int, source: str, target: str) -> int:
-    """The same wall clock reading shifted from one zone to another."""
+    """Shifted by what the offsets of both zones from UTC differ at that moment (read as UTC)."""
     from datetime import UTC, datetime, timedelta
 
-    wall = datetime(1970, 1, 1) + timedelta(milliseconds=ms)
-    instant = wall.replace(tzinfo=zone_of(source))
-    shown = instant.astimezone(zone_of(target)).replace(tzinfo=None)
-    return (shown.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
+    ahead = moment.astimezone(zone_of(target)).utcoffset() or timedelta(0)
+    behind = moment.astimezone(zone_of(source)).utcoffset() or timedelta(0)
+    return ms + (ahead - behind) // timedelta(milliseconds=1)
 
 
 _DAY = datetime.date(2024, 2, 29)
@@ -181,14 +184,14 @@ FUNCTIONS: tuple[Scalar, ...] = (
         "FORMAT_TIMESTAMP",
         "A TIMESTAMP as text by a pattern, in a zone.",
         gives("13:00 CET", _MOMENT, "HH:mm z", "Europe/Berlin"),
-        over("(TIMESTAMP, STRING) -> STRING", format_timestamp, columns=format_timestamp_columns),
+        over("(TIMESTAMP, STRING) -> STRING", format_timestamp_gmt, columns=format_timestamp_columns),
         over("(TIMESTAMP, STRING, STRING) -> STRING", format_timestamp, columns=format_timestamp_columns),
     ),
     scalar(
         "PARSE_DATE",
         "Text as DATE by a pattern.",
         gives(19782, "29 Feb 2024", "d MMM yyyy"),
-        over("(STRING, STRING) -> DATE", parse_date, columns=parse_date_columns),
+        over("(STRING, STRING) -> DATE", parse_calendar_date, columns=parse_calendar_date_columns),
     ),
     scalar(
         "PARSE_TIME",

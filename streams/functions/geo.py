@@ -16,7 +16,7 @@ def geo_distance(
     """Haversine distance of two points in degrees; a null unit is kilometres. Raises ValueError for what cannot be."""
     if lat1 is None or lon1 is None or lat2 is None or lon2 is None:
         return None
-    radius = _RADIUS.get((unit or "KM").upper())
+    radius = _RADIUS.get((unit or "").strip().upper() or "KM")
     if radius is None:
         raise ValueError(f"GEO_DISTANCE function units parameter must be one of {sorted(_RADIUS)}, found {unit!r}")
     if max(abs(lat1), abs(lat2)) > 90 or max(abs(lon1), abs(lon2)) > 180:

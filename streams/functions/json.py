@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json as _json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -15,6 +15,7 @@ from logflume.log.schemas import DataType, Kind, java_double_text
 from ..java_time import format_date, format_iso_timestamp, format_time_ms
 from .scalar import Scalar, gives, over, scalar
 
+PLAIN_MAX_DIGITS = 1_000
 _INDEX = re.compile(r"[0-9]{1,9}\Z")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(-?\d+|'[^']*'|\"[^\"]*\")\]")
 
@@ -32,15 +33,24 @@ def parse(text: str) -> Any:
     return value
 
 
-def write(value: Any) -> str:
-    """Write compact JSON of a parsed value."""
+def write(value: Any, *, is_plain: bool = False) -> str:
+    """Write compact JSON of a parsed value; `is_plain`: numbers without an exponent."""
     if isinstance(value, _Number):
-        return str.__str__(value)
+        return _plain(value) if is_plain else str.__str__(value)
     if isinstance(value, dict):
-        return "{" + ",".join(f"{_json.dumps(k, ensure_ascii=False)}:{write(v)}" for k, v in value.items()) + "}"
+        fields = (f"{_json.dumps(k, ensure_ascii=False)}:{write(v, is_plain=is_plain)}" for k, v in value.items())
+        return "{" + ",".join(fields) + "}"
     if isinstance(value, list):
-        return "[" + ",".join(map(write, value)) + "]"
+        return "[" + ",".join(write(item, is_plain=is_plain) for item in value) + "]"
     return _json.dumps(value, ensure_ascii=False)
+
+
+def _plain(number: _Number) -> str:
+    """Write a number without an exponent, unless that were longer than any number should be."""
+    decimal = Decimal(str.__str__(number)) if "E" in number else None
+    if decimal is None or abs(decimal.adjusted()) > PLAIN_MAX_DIGITS:
+        return str.__str__(number)
+    return format(decimal, "f")
 
 
 def _fraction(text: str) -> _Number:
@@ -92,14 +102,15 @@ def extract_json_field(text: str, path: str) -> str | None:
 
 
 def is_json_string(text: str | None) -> bool:
-    """Whether the whole text is JSON."""
+    """Whether a text begins with a JSON value; what follows an object, an array or a string does not matter."""
     if text is None or not text.strip():
         return False
+    stripped = text.lstrip()
     try:
-        _, end = _DECODER.raw_decode(text.strip())
+        _, end = _DECODER.raw_decode(stripped)
     except (ValueError, RecursionError):
         return False
-    return end == len(text.strip())
+    return stripped[0] in '{["' or not stripped[end : end + 1] or stripped[end].isspace()
 
 
 def json_array_length(text: str) -> int | None:
@@ -107,21 +118,40 @@ def json_array_length(text: str) -> int | None:
     return len(value) if is_json and isinstance(value, list) else None
 
 
-def json_array_contains(text: str, sought: Any) -> bool:
-    """Whether a JSON array holds a value of the same type: text, number, boolean or null."""
-    is_json, value = _maybe(text)
-    if not is_json or not isinstance(value, list):
-        return False
-    return any(_is_same(item, sought) for item in value)
+def json_array_contains(text: str | None, sought: Any) -> bool | None:
+    """Whether a JSON array holds a value of the same type: text, INTEGER or BIGINT, DOUBLE, boolean or null.
+
+    What is behind the value that is found does not matter, even if it is no JSON.
+    """
+    if text is None:
+        return None
+    return any(_is_same(item, sought) for item in _items(text.lstrip()))
 
 
-def json_array_contains_null(text: str | None, sought: Any) -> bool:
-    return text is not None and json_array_contains(text, sought)
+def _items(text: str) -> Iterator[Any]:
+    """Yield the items of a JSON array, as far as it is one."""
+    if not text.startswith("["):
+        return
+    position = 0
+    while position < len(text) and text[position] in "[,":
+        position = _blanks(text, position + 1)
+        try:
+            item, position = _DECODER.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            return
+        yield item
+        position = _blanks(text, position)
+
+
+def _blanks(text: str, position: int) -> int:
+    while text[position : position + 1].isspace():
+        position += 1
+    return position
 
 
 def _is_same(item: Any, sought: Any) -> bool:
     if isinstance(item, _Number):
-        if isinstance(sought, bool) or not isinstance(sought, int | float | Decimal):
+        if isinstance(sought, bool) or not isinstance(sought, int | float):
             return False
         is_whole = re.fullmatch(r"-?\d+", item) is not None
         return is_whole == isinstance(sought, int) and Decimal(str(item)) == Decimal(str(sought))
@@ -129,7 +159,7 @@ def _is_same(item: Any, sought: Any) -> bool:
 
 
 def json_concat(*texts: str | None) -> str | None:
-    """Objects merged (later keys win), arrays in a row; mixed or scalar arguments become an array. Null when one is not JSON."""
+    """Objects merged, later keys win; if not all are objects arrays in a row, others as one item. Null when one is not JSON."""
     values: list[Any] = []
     for text in texts:
         if text is None:
@@ -140,14 +170,11 @@ def json_concat(*texts: str | None) -> str | None:
         values.append(value)
     if not values:
         return None
-    result = values[0]
-    for value in values[1:]:
-        if isinstance(result, dict) and isinstance(value, dict):
-            result = {**result, **value}
-        else:
-            left = result if isinstance(result, list) else [result]
-            result = left + (value if isinstance(value, list) else [value])
-    return write(result)
+    if all(isinstance(value, dict) for value in values):
+        return write({name: item for value in values for name, item in value.items()}, is_plain=True)
+    if len(values) == 1:
+        return write(values[0], is_plain=True)
+    return write([item for value in values for item in (value if isinstance(value, list) else [value])], is_plain=True)
 
 
 def json_items(text: str) -> list[str] | None:
@@ -227,7 +254,7 @@ FUNCTIONS: tuple[Scalar, ...] = (
         "JSON_ARRAY_CONTAINS",
         "Whether a JSON array holds a value of the same type.",
         gives(True, '[1, "a"]', "a"),
-        over("(STRING, T) -> BOOLEAN", json_array_contains_null, handles_null=True),
+        over("(STRING, T) -> BOOLEAN", json_array_contains, handles_null=True),
     ),
     scalar(
         "JSON_CONCAT",

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from unicodedata import category
 
 from .scalar import Scalar, gives, over, scalar
 
 
 def _masked(s: str, upper: str | None, lower: str | None, digit: str | None, other: str | None) -> Iterator[str]:
+    masks = {"Lu": upper, "Ll": lower, "Nd": digit}
     for ch in s:
-        if ch.isupper():
-            mask = upper
-        elif ch.islower():
-            mask = lower
-        elif ch.isdigit():
-            mask = digit
-        else:
-            mask = other
+        mask = masks.get(category(ch), other)
         yield ch if mask is None else mask[:1]
 
 

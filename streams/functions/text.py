@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import uuid as _uuid
 from typing import Any
 
@@ -27,6 +28,8 @@ from .text_columns import (
 
 # What CHR accepts as text: UTF-16 escapes.
 _ESCAPE = "\\u"
+_ESCAPES = re.compile(r"\\([0-3]?[0-7]{1,2})|\\u+\+?([0-9A-Fa-f]{4})|\\(.?)|([^\\]+)", re.DOTALL)
+_CONTROLS = {"b": "\b", "n": "\n", "t": "\t", "f": "\f", "r": "\r"}
 PAD_MAX_CHARS = 10_000_000
 
 
@@ -99,10 +102,13 @@ def field(s: str | None, *args: str | None) -> int:
 
 
 def instr(s: str | None, sought: str | None, position: int | None = 1, occurrence: int | None = 1) -> int | None:
-    """Where `sought` is found from `position` on (backwards from a negative one), 0 when it is not; so for null texts."""
+    """Where `sought` is found from `position` on, 0 when it is not; so for null texts.
+
+    From a negative position backwards: what is found ends there or before.
+    """
     if position is None or occurrence is None:
         return None
-    if s is None or sought is None or position == 0 or occurrence < 1:
+    if s is None or sought is None or position == 0 or abs(position) > len(s) or occurrence < 1:
         return 0
     if position > 0:
         at = position - 2
@@ -111,12 +117,12 @@ def instr(s: str | None, sought: str | None, position: int | None = 1, occurrenc
             if at < 0:
                 return 0
         return at + 1
-    end = len(s) + position
+    end = len(s) + position + 1
     for _ in range(occurrence):
-        at = s.rfind(sought, 0, end + len(sought)) if end >= 0 else -1
+        at = s.rfind(sought, 0, end) if end >= len(sought) else -1
         if at < 0:
             return 0
-        end = at - 1
+        end = at - 1 + len(sought)
     return at + 1
 
 
@@ -137,8 +143,8 @@ def _start(size: int, position: int) -> int:
 
 
 def replace(s: str, old: str, new: str) -> str:
-    """Every `old` by `new`; an empty `old` changes nothing."""
-    return s.replace(old, new) if old else s
+    """Every `old` by `new`; an empty `old` is found before, between and behind all characters."""
+    return s.replace(old, new)
 
 
 def lpad(s: Any, size: int, pad: Any) -> Any:
@@ -183,14 +189,25 @@ def chr_code(code: int) -> str | None:
 
 
 def chr_text(escaped: str) -> str | None:
-    """Read UTF-16 escapes such as \\u004b; null when it is not one."""
+    """Read text that begins with a UTF-16 escape such as \\u004b, and other escapes of Java; null when it does not.
+
+    Raises ValueError: an escape without four hexadecimal digits.
+    """
     if len(escaped) < 6 or not escaped.startswith(_ESCAPE):
         return None
-    try:
-        units = b"".join(int(part, 16).to_bytes(2, "big") for part in escaped.split(_ESCAPE)[1:])
-        return units.decode("utf-16-be")
-    except (ValueError, OverflowError):
-        return None
+    units = "".join(_unescaped(match) for match in _ESCAPES.finditer(escaped))
+    return units.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "replace")
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    octal, unit, other, plain = match.groups()
+    if octal is not None:
+        return chr(int(octal, 8))
+    if unit is not None:
+        return chr(int(unit, 16))
+    if other == "u":
+        raise ValueError(f"four hexadecimal digits are expected behind {match.group()!r}")
+    return _CONTROLS.get(other, other) if other is not None else plain
 
 
 def md5(s: str) -> str:

@@ -107,8 +107,8 @@ def instr_columns(text: Any, sought: Any) -> tuple[Any, ...]:
     import pyarrow.compute as pc
 
     array, valid = _varying(text)
-    if sought is None:
-        raise NotHeld("a null is looked for")
+    if not sought:
+        raise NotHeld("a null or nothing is looked for")
     found = numbers(pc.find_substring(array, constant(sought)), np.int64) + 1
     if valid is not None:
         found = np.where(valid, found, 0)
@@ -136,7 +136,9 @@ def replace_columns(text: Any, old: Any, new: Any) -> tuple[Any, ...]:
     import pyarrow.compute as pc
 
     array, sought = _varying(text)[0], constant(old)
-    return (pc.replace_substring(array, sought, constant(new)) if sought else array), None
+    if not sought:
+        raise NotHeld("nothing is replaced")
+    return pc.replace_substring(array, sought, constant(new)), None
 
 
 def lpad_columns(text: Any, size: Any, pad: Any) -> tuple[Any, ...]:

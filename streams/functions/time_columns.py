@@ -18,27 +18,39 @@ _UTC = ("UTC", "Z", "GMT")
 
 
 def timestamp_add_columns(unit: Any, amount: Any, time: Any) -> tuple[Any, ...]:
-    return _shifted(unit, amount, time, 1, 1)
+    return _shifted(unit, amount, time, 1)
 
 
 def timestamp_subtract_columns(unit: Any, amount: Any, time: Any) -> tuple[Any, ...]:
-    return _shifted(unit, amount, time, -1, 1)
+    return _shifted(unit, amount, time, -1)
 
 
 def date_add_columns(unit: Any, amount: Any, day: Any) -> tuple[Any, ...]:
-    return _shifted(unit, amount, day, 1, DAY_MS)
+    return _shifted_days(unit, amount, day, 1)
 
 
 def date_subtract_columns(unit: Any, amount: Any, day: Any) -> tuple[Any, ...]:
-    return _shifted(unit, amount, day, -1, DAY_MS)
+    return _shifted_days(unit, amount, day, -1)
 
 
-def _shifted(unit: Any, amount: Any, time: Any, sign: int, size_ms: int) -> tuple[Any, ...]:
+def _shifted_days(unit: Any, amount: Any, day: Any, sign: int) -> tuple[Any, ...]:
+    """What is not a number of whole days is counted towards 1970."""
+    if not is_column(day) or constant(unit) not in UNITS_MS:
+        raise NotHeld("a constant day, or an unknown unit")
+    total = sign * constant(amount) * UNITS_MS[unit]
+    days, rest = divmod(total, DAY_MS)
+    if abs(days) >= 2**61:
+        raise NotHeld("an amount beyond 64 bits")
+    values = day[0]
+    moved = values + days
+    return np.where((moved < 0) & (rest != 0), moved + 1, moved), None, np.abs(values) >= 2**61
+
+
+def _shifted(unit: Any, amount: Any, time: Any, sign: int) -> tuple[Any, ...]:
     """What comes near the ends of 64 bits is unsure."""
     if not is_column(time) or constant(unit) not in UNITS_MS:
         raise NotHeld("a constant time, or an unknown unit")
-    total = sign * constant(amount) * UNITS_MS[unit]
-    steps = total if size_ms == 1 else total // size_ms if total >= 0 else -(-total // size_ms)
+    steps = sign * constant(amount) * UNITS_MS[unit]
     if abs(steps) >= 2**61:
         raise NotHeld("an amount beyond 64 bits")
     values = time[0]
@@ -142,6 +154,16 @@ def parse_timestamp_columns(text: Any, pattern: Any) -> tuple[Any, ...]:
 
 
 def parse_date_columns(text: Any, pattern: Any) -> tuple[Any, ...]:
+    letters = {letter for letter, *_ in _layout(pattern)[0]}
+    if not {"M", "d"} <= letters or not letters & {"y", "u"}:
+        raise NotHeld("a part of a date")
+    values, valid, unsure = _read(text, pattern, is_date=True)
+    return values // DAY_MS, valid, unsure
+
+
+def parse_calendar_date_columns(text: Any, pattern: Any) -> tuple[Any, ...]:
+    if any(letter not in ("", "y", "M", "d") or (letter == "y" and size != 4) for letter, _, _, size in _layout(pattern)[0]):
+        raise NotHeld("another field, or a year of two digits")
     values, valid, unsure = _read(text, pattern, is_date=True)
     return values // DAY_MS, valid, unsure
 

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import SplitResult, quote_plus, unquote, unquote_plus, urlsplit
+from dataclasses import dataclass
+from urllib.parse import quote_plus, unquote, unquote_plus
 
 from .scalar import Scalar, gives, over, scalar
 
 # What Java's form encoder leaves as it is, beside letters and digits.
 _SAFE = "*-._"
 _BROKEN = re.compile("%(?![0-9A-Fa-f]{2})")
+_SCHEME = re.compile(r"([^:/?#]*):")
+_SCHEME_NAME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*\Z")
+_REFERENCE = re.compile(r"(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#(.*))?\Z", re.DOTALL)
+_ILLEGAL = re.compile(r"""[\s\x00-\x1f\x7f"<>\\^`{|}]""")
+_SERVER = re.compile(
+    r"""(?:[^@]*@)?
+    (\[[0-9A-Fa-f:.]+(?:%[^\]]*)?\] | (?:[0-9]{1,3}\.){3}[0-9]{1,3}
+     | (?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)+[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.?
+     | [A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.?)
+    (?::([0-9]*))?\Z""",
+    re.VERBOSE,
+)
 
 
 def encode_param(s: str) -> str:
@@ -19,45 +32,79 @@ def encode_param(s: str) -> str:
 def decode_param(s: str) -> str:
     if _BROKEN.search(s):
         raise ValueError(f"a % without two hexadecimal digits in {s!r}")
-    return unquote_plus(s, errors="strict")
+    return unquote_plus(s)
 
 
-def _split(url: str) -> SplitResult:
-    if any(ch.isspace() for ch in url):
-        raise ValueError(f"a blank in the URL {url!r}")
-    return urlsplit(url)
+@dataclass(frozen=True, slots=True)
+class _Url:
+    """The parts of a URI (RFC 2396, with any characters beyond ASCII), decoded; None where there is none."""
+
+    scheme: str | None = None
+    host: str | None = None
+    port: int | None = None
+    path: str | None = None
+    query: str | None = None
+    fragment: str | None = None
+
+
+def _parts(url: str) -> _Url:
+    """Return the parts of a URI. An address that names no server (a_b) has no host. Raises ValueError: it is not one."""
+    if _ILLEGAL.search(url) or _BROKEN.search(url) or url.count("#") > 1:
+        raise ValueError(f"URL input has invalid syntax: {url}")
+    scheme, rest = None, url
+    found = _SCHEME.match(url)
+    if found is not None:
+        scheme, rest = found.group(1), url[found.end() :]
+        if _SCHEME_NAME.match(scheme) is None or not rest.partition("#")[0]:
+            raise ValueError(f"URL input has invalid syntax: {url}")
+        if not rest.startswith("/"):  # mailto:me@example.org
+            _, sign, behind = rest.partition("#")
+            return _Url(scheme, fragment=unquote(behind) if sign else None)
+    parts = _REFERENCE.match(rest)
+    assert parts is not None
+    authority, path, query, fragment = parts.groups()
+    if authority == "" and not path and query is None and fragment is None:
+        raise ValueError(f"URL input has invalid syntax: {url}: an authority is expected")
+    server = _SERVER.match(authority or "")
+    host, port = server.groups() if server is not None else (None, None)
+    return _Url(scheme, host, int(port) if port else None, unquote(path), _decoded(query), _decoded(fragment))
+
+
+def _decoded(text: str | None) -> str | None:
+    return None if text is None else unquote(text)
 
 
 def fragment(url: str) -> str | None:
-    return unquote(_split(url).fragment) or None
+    return _parts(url).fragment
 
 
 def host(url: str) -> str | None:
-    parts = _split(url)
-    found = parts.netloc.rpartition("@")[2]
-    return found.rpartition(":")[0] or found or None if ":" in found and not found.endswith("]") else found or None
+    return _parts(url).host
 
 
-def path(url: str) -> str:
-    return unquote(_split(url).path)
+def path(url: str) -> str | None:
+    return _parts(url).path
 
 
 def port(url: str) -> int | None:
-    return _split(url).port
+    return _parts(url).port
 
 
 def protocol(url: str) -> str | None:
-    return _split(url).scheme or None
+    return _parts(url).scheme
 
 
 def query(url: str) -> str | None:
-    return unquote(_split(url).query) or None
+    return _parts(url).query
 
 
 def parameter(url: str, name: str) -> str | None:
     """The value of a parameter of the decoded query; null when it is not there."""
-    pairs = (part.partition("=") for part in (query(url) or "").split("&"))
-    return next((value for key, sign, value in pairs if key == name and (key or sign)), None)
+    asked = query(url)
+    if asked is None:
+        return None
+    pairs = (part.partition("=") for part in asked.split("&"))
+    return next((value for key, _, value in pairs if key == name), None)
 
 
 _URL = "https://me@logs.example.org:8080/a/b?c=d%20e#f"

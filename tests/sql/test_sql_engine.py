@@ -221,11 +221,37 @@ def test_records_that_do_not_fit_are_counted_never_silent(engine: SqlEngine, log
 
 def test_a_source_in_use_cannot_be_dropped(engine: SqlEngine) -> None:
     run(engine, SETUP + "CREATE STREAM O AS SELECT ID, V FROM S;")
-    with pytest.raises(StatementError, match="terminate them before dropping"):
+    reads = r"streams and/or tables read from this source: \[O\].\nYou need to drop them before dropping S"
+    with pytest.raises(StatementError, match=reads):
         run(engine, "DROP STREAM S")
-    run(engine, "DROP STREAM O; DROP STREAM S DELETE TOPIC;")
+    run(engine, "CREATE STREAM P (ID INT KEY, V DOUBLE) WITH (KAFKA_TOPIC='p', PARTITIONS=1, VALUE_FORMAT='JSON');")
+    run(engine, "INSERT INTO P SELECT ID, V FROM O;")
+    for name, reading, writing in (("O", "INSERTQUERY_1", ""), ("P", "", "INSERTQUERY_1")):
+        used = rf"read from this source: \[{reading}\].\n.*write into this source: \[{writing}\].\nYou need to terminate"
+        with pytest.raises(StatementError, match=used):
+            run(engine, f"DROP STREAM {name}")
+    run(engine, "TERMINATE INSERTQUERY_1; DROP STREAM P; DROP STREAM O; DROP STREAM S DELETE TOPIC;")
     assert rows(engine, "SHOW STREAMS") == []
     assert rows(engine, "SHOW QUERIES") == []
+
+
+REPLACEMENTS = {
+    "TABLE s (id INT PRIMARY KEY, v INT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON')": "has type = KSTREAM .* to KTABLE",
+    "STREAM s (id INT KEY, v INT) WITH (KAFKA_TOPIC='other', VALUE_FORMAT='JSON', PARTITIONS=1)": "has topic = s .* to other",
+    "STREAM s (id INT KEY, v INT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='DELIMITED')": "value JSON.*value DELIMITED",
+    "STREAM s (id INT KEY, v BIGINT, w BIGINT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON', TIMESTAMP='w')": "has timestampColumn",
+    "STREAM s (id BIGINT KEY, v BIGINT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON')": (
+        r"Key columns must be identical. The following key columns are changed, missing or reordered: \[`ID` INTEGER KEY\]"
+    ),
+    "STREAM s (id INT KEY, w INT, v BIGINT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON')": r"reordered: \[`V` BIGINT\]",
+}
+
+
+@pytest.mark.parametrize("text", REPLACEMENTS)
+def test_a_replacement_that_readers_could_not_follow_says_what_changes(engine: SqlEngine, text: str) -> None:
+    run(engine, "CREATE STREAM s (id INT KEY, v BIGINT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');")
+    with pytest.raises(StatementError, match=REPLACEMENTS[text]):
+        run(engine, f"CREATE OR REPLACE {text};")
 
 
 def test_a_join_without_its_key_is_refused_and_one_with_it_is_explained(engine: SqlEngine) -> None:

@@ -20,6 +20,7 @@ from logflume.streams.exact import ExpressionWriter, Namespace
 from logflume.streams.functions.lookup import builtin_library
 from logflume.streams.functions.regexes import like, regexp_extract
 from logflume.streams.functions.sketches import distinct_add, distinct_count, distinct_merge, distinct_start
+from logflume.streams.functions.table_functions import cube_explode
 from logflume.streams.java_time import format_timestamp, parse_timestamp
 
 VALUES: dict[str, Any] = {
@@ -122,6 +123,79 @@ VALUES: dict[str, Any] = {
     "CAST(ARRAY[1.50] AS STRING)": "[1.50]",
     "CAST(1.0E7 AS STRING)": "1.0E7",
     "CAST('tru' AS BOOLEAN) AND NOT CAST('nope' AS BOOLEAN)": True,
+    "INSTR('', '')": 0,
+    "INSTR('abcab', 'ab', -2)": 1,
+    "INSTR('abcab', 'ab', -1)": 4,
+    "INSTR('abcxab', 'ab', -2)": 1,
+    "INSTR('corporate floor', 'or', -1)": 14,
+    "INSTR('corporate floor', 'or', -2)": 5,
+    "REPLACE('ab', '', '-')": "-a-b-",
+    "CHR('\\u0041\\u0042c')": "ABc",
+    "CHR('\\u0041\\n')": "A\n",
+    "MASK('Ⅷ²')": "--",
+    "ENCODE('0x4869', 'hex', 'utf8')": "Hi",
+    "ENCODE('aa', 'hex', 'hex')": ValueError,
+    "ENCODE('0x01f', 'hex', 'base64')": "AB8=",
+    "ENCODE('X''4869''', 'hex', 'ascii')": "Hi",
+    "ENCODE('aG k', 'base64', 'utf8')": "hi",
+    "FROM_BYTES(TO_BYTES('aGk', 'base64'), 'utf8')": "hi",
+    "URL_EXTRACT_PROTOCOL('HTTPS://x')": "HTTPS",
+    "URL_EXTRACT_PROTOCOL('mailto:me@x.org')": "mailto",
+    "URL_EXTRACT_PATH('mailto:me@x.org')": None,
+    "URL_EXTRACT_PATH('x.org/a')": "x.org/a",
+    "URL_EXTRACT_HOST('http://a_b/c')": None,
+    "URL_EXTRACT_HOST('http://[::1]:80/c')": "[::1]",
+    "URL_EXTRACT_PORT('http://x:/c')": None,
+    "URL_EXTRACT_FRAGMENT('http://x/#')": "",
+    "URL_EXTRACT_QUERY('http://x/?')": "",
+    "URL_EXTRACT_QUERY('http://x/')": None,
+    "IS_JSON_STRING('[1] and more')": True,
+    "IS_JSON_STRING('1x')": False,
+    "JSON_ARRAY_CONTAINS('[1, 2', 2)": True,
+    "JSON_ARRAY_CONTAINS('[1, 2', 3)": False,
+    "JSON_ARRAY_CONTAINS('[1.5]', 1.5E0)": True,
+    "JSON_ARRAY_CONTAINS('[1.5]', 1.5)": False,
+    "JSON_ARRAY_CONTAINS(CAST(NULL AS STRING), 1)": None,
+    "JSON_CONCAT('{\"a\":1}', '{\"b\":2}', '[3]')": '[{"a":1},{"b":2},3]',
+    "JSON_CONCAT('[1e3]', '[0.10]')": "[1000,0.10]",
+    "ARRAY_JOIN(ARRAY[FROM_DAYS(1), NULL])": ValueError,
+    "ARRAY_JOIN(ARRAY[ARRAY[1]])": ValueError,
+    "ARRAY_JOIN(ARRAY[1.5E0, NULL, 2E7])": "1.5,null,2.0E7",
+    "TRANSFORM(MAP('a' := 1), (k, v) => k, (k, v) => NULLIF(v, 1))": ValueError,
+    "FILTER(ARRAY[TRUE, NULL], x => x)": ValueError,
+    "UNIX_DATE(DATEADD(HOURS, -36, FROM_DAYS(10)))": 8,
+    "UNIX_DATE(DATEADD(HOURS, 36, FROM_DAYS(10)))": 11,
+    "UNIX_DATE(DATESUB(HOURS, 12, FROM_DAYS(0)))": 0,
+    "UNIX_DATE(PARSE_DATE('2024-2-9', 'yyyy-MM-dd'))": 19762,
+    "UNIX_DATE(PARSE_DATE('2024-02-30', 'yyyy-MM-dd'))": 19783,
+    "UNIX_DATE(PARSE_DATE('1970-01-03 and more', 'yyyy-MM-dd'))": 2,
+    "UNIX_DATE(PARSE_DATE('5', 'd'))": 4,
+    "UNIX_DATE(PARSE_DATE('70-march', 'yy-MMM'))": 59,
+    "UNIX_DATE(PARSE_DATE('Sunday, 4 jan 1970 00:00', 'EEEE, d MMM yyyy HH:mm'))": 3,
+    "STRINGTODATE('2023-02-30', 'yyyy-MM-dd')": 19416,
+    "UNIX_TIMESTAMP(PARSE_TIMESTAMP('2023-04-31', 'yyyy-MM-dd')) / 86400000": 19477,
+    "STRINGTODATE('2023-02', 'yyyy-MM')": ValueError,
+    "PARSE_DATE('1970-01-02 01', 'yyyy-MM-dd HH')": ValueError,
+    "PARSE_DATE('1970/01/02', 'yyyy-MM-dd')": ValueError,
+    "UNIX_TIMESTAMP(CONVERT_TZ(FROM_UNIXTIME(1711846800000), 'Europe/Berlin', 'UTC'))": 1711839600000,
+    "GEO_DISTANCE(0, 0, 0, 1, ' Miles ') BETWEEN 69 AND 70": True,
+    "TO_BYTES('486', 'hex')": ValueError,
+    "FORMAT_TIMESTAMP(FROM_UNIXTIME(0), 'HH z VV X O')": "00 GMT GMT Z GMT",
+    "FORMAT_TIMESTAMP(FROM_UNIXTIME(0), 'z VV', 'UTC')": "UTC UTC",
+    "FORMAT_TIMESTAMP(FROM_UNIXTIME(0), 'HH z VV O OOOO Z ZZZZ ZZZZZ xx', '+05:30')": (
+        "05 +05:30 +05:30 GMT+5:30 GMT+05:30 +0530 GMT+05:30 +05:30 +0530"
+    ),
+    "FORMAT_TIMESTAMP(FROM_UNIXTIME(0), 'ZZZZ ZZZZZ Z', 'UTC')": "GMT Z +0000",
+    "UNIX_TIMESTAMP(PARSE_TIMESTAMP('1970-01-01 02:00 GMT+1', 'yyyy-MM-dd HH:mm O'))": 3_600_000,
+    "UNIX_TIMESTAMP(PARSE_TIMESTAMP('1970', 'yyyy'))": 0,
+    "PARSE_TIME('10:30', 'mm:ss')": ValueError,
+    "PARSE_TIME('10', 'hh')": ValueError,
+    "TO_JSON_STRING(PARSE_TIME('10 pm', 'hh a'))": '"22:00"',
+    "ENCODE('486', 'hex', 'utf8')": ValueError,
+    "URL_EXTRACT_HOST('http://a b/')": ValueError,
+    "URL_EXTRACT_HOST('http://x/{}')": ValueError,
+    "URL_EXTRACT_PATH('http://')": ValueError,
+    "URL_EXTRACT_QUERY('http://x/?a=%zz')": ValueError,
 }
 
 
@@ -180,6 +254,10 @@ def value_of(text: str) -> Any:
 
 @pytest.mark.parametrize("text", VALUES)
 def test_value(text: str) -> None:
+    if VALUES[text] is ValueError:
+        with pytest.raises(ValueError):
+            value_of(text)
+        return
     found = value_of(text)
     assert found == VALUES[text]
     assert type(found) is type(VALUES[text])
@@ -233,6 +311,12 @@ def test_timestamps_read_back(ms: int, zone: str) -> None:
 def test_a_broken_escape_is_no_parameter(text: str) -> None:
     with pytest.raises(ValueError, match="hexadecimal"):
         value_of(f"URL_DECODE_PARAM('{text}')")
+
+
+def test_a_cube_has_a_bound() -> None:
+    assert len(cube_explode([1, None, 3])) == 4
+    with pytest.raises(ValueError, match="max is 20"):
+        cube_explode([0] * 21)
 
 
 def test_a_mask_is_one_character() -> None:
