@@ -80,6 +80,7 @@ def test_a_group_is_set_to_the_same_places(capsys: Captured, dated: tuple[str, .
         (("topic", "--create"), "`create`, a command without dashes"),
         (("topic", "list", "--bootstrap-server", "h:1"), "--bootstrap HOST:PORT"),
         (("group", "reset", "g", "--topic", "t", "--to-earliest"), "--to earliest"),
+        (("topic", "alter", "t", "--partitions", "4"), "`logflume topic add-partitions NAME --total N`"),
     ],
 )
 def test_the_words_of_kafkas_tools_are_answered_with_ours(capsys: Captured, args: tuple[str, ...], hint: str) -> None:
