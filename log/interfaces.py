@@ -40,7 +40,7 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """How a topic is made. `replication_factor` -1: as the cluster has it."""
+    """How a topic is made. `partitions` and `replication_factor` -1: as the cluster has it."""
 
     partitions: int = 1
     configs: Mapping[str, str] = field(default_factory=dict)

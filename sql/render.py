@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import csv
 import io
-import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, TypeAlias
 
+import msgspec
 from rich.box import ROUNDED
 from rich.console import Console
 from rich.table import Table
@@ -30,6 +30,7 @@ _COLUMN_MAX_CHARS = 60
 # More rows than anybody scrolls through; pipes and --json get all.
 TABLE_ROWS_MAX = 1_000
 _TIMES = ("ROWTIME", "WINDOWSTART", "WINDOWEND")
+_ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
 def cell_text(value: Any, column: Column) -> str:
@@ -42,12 +43,16 @@ def cell_text(value: Any, column: Column) -> str:
     """
     if value is None:
         return "null"
-    if column.name in _TIMES and column.type.kind is Kind.BIGINT:
+    if _is_time(column):
         return _time_text(value)
     if column.type.kind is Kind.DOUBLE and math.isfinite(value) and 1e-6 <= abs(value) < 1e16:
         text = format(Decimal(repr(value)), "f")
         return text if "." in text else f"{text}.0"
     return to_text(value, column.type)
+
+
+def _is_time(column: Column) -> bool:
+    return column.name in _TIMES and column.type.kind is Kind.BIGINT
 
 
 def _time_text(ms: int) -> str:
@@ -59,11 +64,14 @@ def _time_text(ms: int) -> str:
 
 
 def json_value(value: Any, type: DataType) -> Any:
-    """Return a value as JSON has it: decimals as text, bytes as base64, times as ISO text."""
-    if value is None:
-        return None
+    """Return a value as `to_json` takes it: decimals stay, for numbers; bytes as base64, times as ISO text, NaN and infinities
+    as text."""
+    if value is None or type.kind in (Kind.INTEGER, Kind.BIGINT, Kind.STRING, Kind.BOOLEAN):
+        return value
     match type.kind:
-        case Kind.DECIMAL | Kind.DATE | Kind.TIME | Kind.TIMESTAMP:
+        case Kind.DECIMAL:
+            return value if isinstance(value, Decimal) and value.is_finite() else str(value)
+        case Kind.DATE | Kind.TIME | Kind.TIMESTAMP:
             return to_text(value, type)
         case Kind.BYTES:
             return base64.b64encode(value).decode()
@@ -73,20 +81,33 @@ def json_value(value: Any, type: DataType) -> Any:
             return {str(k): json_value(v, type.element) for k, v in value.items()}
         case Kind.STRUCT:
             return {f.name: json_value(value[f.name], f.type) for f in type.fields}
-        case Kind.DOUBLE if value != value or value in (float("inf"), float("-inf")):
+        case Kind.DOUBLE if not math.isfinite(value):
             return to_text(value, type)
     return str(value) if isinstance(value, Decimal) else value
 
 
+def to_json(content: Any) -> bytes:
+    """Return JSON; a Decimal is a number with all of its digits."""
+    return _ENCODER.encode(content)
+
+
 def row_json(columns: Sequence[Column], values: Sequence[Any]) -> str:
-    """Write one row as a JSON object on one line."""
-    return json.dumps({c.name: json_value(v, c.type) for c, v in zip(columns, values, strict=True)}, ensure_ascii=False)
+    """Write one row as a JSON object on one line; times of records and windows as `cell_text` does.
+
+    >>> row_json([Column("ROWTIME", DataType(Kind.BIGINT)), Column("N", DataType(Kind.BIGINT))], [1795305600000, 2])
+    '{"ROWTIME":"2026-11-22T00:00:00.000Z","N":2}'
+    """
+    fields = {
+        column.name: _time_text(value) if value is not None and _is_time(column) else json_value(value, column.type)
+        for column, value in zip(columns, values, strict=True)
+    }
+    return to_json(fields).decode()
 
 
 def change_json(columns: Sequence[Column], row: PushRow) -> str:
     """Write one row of a running query as a JSON object; one that is gone, what is told of it, under `tombstone`."""
     shown = row_json(columns, row.values)
-    return f'{{"tombstone": {shown}}}' if row.is_tombstone else shown
+    return f'{{"tombstone":{shown}}}' if row.is_tombstone else shown
 
 
 RowText: TypeAlias = Callable[[Sequence[Column], Sequence[Any]], str]
@@ -189,7 +210,7 @@ def print_message(console: Console, message: Message, *, is_json: bool) -> None:
     """Print what was done."""
     if is_json:
         fields = {"message": message.text} | ({"query_id": message.query_id} if message.query_id else {})
-        console.print(json.dumps(fields, ensure_ascii=False), markup=False, highlight=False, soft_wrap=True)
+        console.print(to_json(fields).decode(), markup=False, highlight=False, soft_wrap=True)
     else:
         console.print(Text(message.text))
 

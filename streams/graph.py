@@ -540,6 +540,9 @@ class Topology:
     def __reduce__(self) -> tuple[Callable[..., Topology], tuple[str, dict[str, Node]]]:
         return _topology, (self.name, dict(self.nodes))
 
+    def __repr__(self) -> str:
+        return f"Topology({self.name!r}: {', '.join(self.nodes)})"
+
     def describe(self) -> Description:
         """Return what will run, as data that prints as text, Mermaid or SVG."""
         from .describe import describe

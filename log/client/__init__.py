@@ -16,7 +16,7 @@ from .owner import LocalData, connect_as_owner, local_data
 from .profiles import Profile, Profiles, check_profile_name, config_path, load_profiles, save_profiles
 from .security import Security
 from .users import check_login, security_as
-from .where import default_where
+from .where import default_broker, default_where
 
 __all__ = [
     "AsyncAdmin",
@@ -42,6 +42,7 @@ __all__ = [
     "connect_as_owner",
     "connect_async",
     "is_rebalance",
+    "default_broker",
     "default_where",
     "load_profiles",
     "local_data",

@@ -45,7 +45,7 @@ class Admin:
     def create_topic(
         self, name: str, *, partitions: int = 1, replication_factor: int = -1, configs: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic; on return its partitions have leaders.
+        """Create a topic; on return its partitions have leaders. `partitions`: -1 for the broker's `num.partitions`.
 
         Raises:
             KafkaError: TOPIC_ALREADY_EXISTS, INVALID_CONFIG and so on.
@@ -288,7 +288,7 @@ class Admin:
         config_class = messages.CreateTopicsRequest.CreatableTopicConfig
         request = messages.CreateTopicsRequest(topics=[], timeout_ms=30_000)
         for name, new in wanted.items():
-            if new.partitions < 1:
+            if new.partitions < 1 and new.partitions != -1:
                 raise InvalidInput(f"topic {name!r}: expected at least 1 partition, found {new.partitions}")
             topic = messages.CreateTopicsRequest.CreatableTopic(
                 name=name,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from .wire import Address
 
 _HOST_PORT = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:/,\[\]]+)):(?P<port>\d{1,5})\Z")
 UNIX_PREFIX = "unix:"
+_DEFAULT_BROKER = ("127.0.0.1", 9092)
 
 
 def default_where() -> str:
@@ -38,6 +40,15 @@ def default_where() -> str:
     data = os.environ.get("LOGFLUME_DATA")
     profile = os.environ.get("LOGFLUME_PROFILE") or (default_profile() if not data else "")
     return PREFIX + profile if profile else os.path.abspath(data or "data")
+
+
+def default_broker() -> str:
+    """Return HOST:PORT where brokers listen without being told, if one does; else nothing."""
+    try:
+        socket.create_connection(_DEFAULT_BROKER, timeout=0.5).close()
+    except OSError:
+        return ""
+    return "{}:{}".format(*_DEFAULT_BROKER)
 
 
 def parse_where(where: str | os.PathLike[str]) -> Path | tuple[Address, ...]:

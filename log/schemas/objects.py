@@ -196,6 +196,8 @@ def column_of_hint(hint: Any, where: str) -> tuple[DataType, Convert | None, Con
     `where` is told in errors. Raises InvalidInput: there is no column type for it.
     """
     origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (list, dict) and not args:  # typing's List and Dict alone
+        return column_of_hint(origin, where)
     if origin in (typing.Required, typing.NotRequired):
         return column_of_hint(args[0], where)
     if origin is typing.Annotated:

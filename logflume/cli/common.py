@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import socket
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +19,6 @@ from logflume.log import InvalidInput, LogflumeError
 if TYPE_CHECKING:
     from logflume.log import Log
 
-DEFAULT_BROKER = ("127.0.0.1", 9092)
 Data = Annotated[
     str | None, typer.Option("--data", metavar="DIR", help="Data directory: opened here, or joined if it is in use.")
 ]
@@ -152,17 +150,11 @@ def where(data: str | None, bootstrap: str | None, *, may_create: bool = False) 
     begin = "" if may_create else "; `logflume serve` or `logflume topic create NAME --data DIR` begins one"
     if may_create:
         begin = f"; name the directory to begin one there: --data {os.path.relpath(found)}"
-    raise InvalidInput(f"there is no log in {found}{_broker_hint()}{begin}")
+    from logflume.log import default_broker
 
-
-def _broker_hint() -> str:
-    """Return what to try if a broker listens where they do without being told."""
-    try:
-        socket.create_connection(DEFAULT_BROKER, timeout=0.5).close()
-    except OSError:
-        return ""
-    address = "{}:{}".format(*DEFAULT_BROKER)
-    return f"; a broker listens on {address}: --bootstrap {address}"
+    broker = default_broker()
+    hint = f"; a broker listens on {broker}: --bootstrap {broker}" if broker else ""
+    raise InvalidInput(f"there is no log in {found}{hint}{begin}")
 
 
 def open_log(data: str | None, bootstrap: str | None, *, may_create: bool = False) -> Log:

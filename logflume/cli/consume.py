@@ -6,6 +6,7 @@ import json
 import math
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, seconds, text_of
-from logflume.cli.places import PLACES, offsets_at
+from logflume.cli.places import PLACES, Offsets, offsets_at
 from logflume.log import InvalidInput, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from logflume.log import Log, Record
+    from logflume.log import Consumer, Log, Record
 
 app = make_app("")
 
@@ -93,9 +94,12 @@ def read(
         consumer.subscribe([topic])
         print(f"reading {topic} as group {group}, from its committed offsets", file=sys.stderr)
     else:
-        consumer.assign(partitions)
         first = admin.start_offsets(partitions)
-        for tp, offset in offsets_at(start, first, ends, admin, option="--from").items():
+        places = offsets_at(start, first, ends, admin, option="--from")
+        if start.startswith("-") and places != ends:
+            places = last_records(consumer, first, ends, -int(start))
+        consumer.assign(partitions)
+        for tp, offset in places.items():
             consumer.seek(tp, max(offset, first[tp]))
         print(f"reading {topic} from {start}", file=sys.stderr)
     idle_since = time.monotonic()
@@ -128,6 +132,30 @@ def read(
                 consumer.commit(taken)
         finally:
             consumer.close()
+
+
+def last_records(consumer: Consumer, starts: Offsets, ends: Offsets, count: int) -> Offsets:
+    """Return where the last `count` records of each partition begin: a transaction's marker, and what compaction took, is none.
+
+    Looks back eight times as far wherever there were too few.
+    """
+    found: Offsets = {}
+    reach = count
+    while left := [tp for tp in starts if tp not in found]:
+        first = {tp: max(starts[tp], ends[tp] - reach) for tp in left}
+        seen = {tp: deque[int](maxlen=count) for tp in left}
+        consumer.assign(left)
+        for tp, offset in first.items():
+            consumer.seek(tp, offset)
+        while any(consumer.position(tp) < ends[tp] for tp in left):
+            for chunk in consumer.poll(timeout_s=0.5):
+                tp = TopicPartition(chunk.topic, chunk.partition)
+                seen[tp].extend(offset for offset in chunk.offsets.tolist() if offset < ends[tp])
+        for tp in left:
+            if len(seen[tp]) == count or first[tp] == starts[tp]:
+                found[tp] = seen[tp][0] if seen[tp] else ends[tp]
+        reach *= 8
+    return found
 
 
 def plain(data: bytes | None, headers: Headers, side: str) -> object:

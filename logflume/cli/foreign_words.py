@@ -21,6 +21,7 @@ _WORDS = {
     "--to-datetime": "--to TIME",
     "--execute": "what is done unless --dry-run is given",
     "--reset-offsets": "the command `logflume group reset`",
+    "--partitions": "of a topic that exists `logflume topic add-partitions NAME --total N`",
     "--replication-factor": "left out: one broker has one copy",
     "--create": "`create`, a command without dashes",
     "--describe": "`describe`, a command without dashes",

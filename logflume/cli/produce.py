@@ -63,12 +63,12 @@ def produce(
         source: IO[bytes] = file.open("rb") if file else sys.stdin.buffer
         with source:
             for number, line in enumerate(source, 1):
-                key, value = split_line(line.rstrip(b"\r\n"), separator, number)
                 try:
+                    key, value = split_line(line.rstrip(b"\r\n"), separator)
                     payload, headers = write(value)
                 except InvalidInput as error:
                     producer.flush()
-                    raise InvalidInput(f"line {number}: {error}; the {len(sent)} before it are written") from None
+                    raise InvalidInput(f"line {number}: {error}; lines before it that are written: {len(sent)}") from None
                 sent.append(producer.send(topic, payload, key=key, partition=partition, headers=headers))
         producer.flush()
         for future in sent:
@@ -106,17 +106,17 @@ def line_writer(topic: str, format: str | None, schema: Path | None, registry: s
     return write
 
 
-def split_line(line: bytes, separator: bytes | None, number: int) -> tuple[bytes | None, bytes]:
+def split_line(line: bytes, separator: bytes | None) -> tuple[bytes | None, bytes]:
     """Return (key, value) of a line; without a separator the key is null.
 
-    >>> split_line(b"a:1", b":", 1)
+    >>> split_line(b"a:1", b":")
     (b'a', b'1')
     """
     if len(line) > MAX_LINE_BYTES:
-        raise InvalidInput(f"line {number} has {len(line)} bytes; a record holds at most {MAX_LINE_BYTES}")
+        raise InvalidInput(f"found {len(line)} bytes; a record holds at most {MAX_LINE_BYTES}")
     if separator is None:
         return None, line
     key, found, value = line.partition(separator)
     if not found:
-        raise InvalidInput(f"line {number} has no key separator {separator.decode()!r}: {line[:60].decode(errors='replace')!r}")
+        raise InvalidInput(f"no key separator {separator.decode()!r}: {line[:60].decode(errors='replace')!r}")
     return key, value

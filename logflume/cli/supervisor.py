@@ -1,9 +1,9 @@
 """Keeps child processes running (architecture, D14): starts them, restarts what dies with a growing pause and shows the cause.
 
-A child that ends before `stop` is started again. The supervisor's own end takes the children with it: they are stopped in
-reverse order of their start, first by SIGTERM, then, after `stop_timeout_s` or when `stop` is called a second time, by SIGKILL; a
-supervisor that is killed leaves no orphans either: each child holds its lifeline (`log/children.py`). A terminal's Ctrl-C
-reaches the supervisor alone, because the children are not in its process group: so the broker ends last, after those who need it.
+A child that ends before `stop` is started again. The supervisor's own end takes the children with it: all but the first at
+once, then the first, which the others work with (the broker), by SIGTERM, then, after `stop_timeout_s` or when `stop` is called
+a second time, by SIGKILL; a supervisor that is killed leaves no orphans either: each child holds its lifeline
+(`log/children.py`). A terminal's Ctrl-C reaches the supervisor alone, because the children are not in its process group.
 """
 
 from __future__ import annotations
@@ -131,12 +131,16 @@ class Supervisor:
         child.pause_s = min(child.pause_s * 2, MAX_PAUSE_S)
 
     def _stop_all(self) -> None:
-        for child in reversed(self._children):
-            process = child.process
-            if process is None or process.poll() is not None:
-                continue
+        self._stop_together(self._children[1:])
+        self._stop_together(self._children[:1])
+        self._lifeline.close()
+
+    def _stop_together(self, children: Sequence[Child]) -> None:
+        running = [(child, child.process) for child in children if child.process is not None]
+        for _, process in running:
             process.send_signal(signal.SIGTERM)
-            deadline_s = time.monotonic() + self._stop_timeout_s
+        deadline_s = time.monotonic() + self._stop_timeout_s
+        for child, process in running:
             while process.poll() is None and time.monotonic() < deadline_s and self._stops < 2:
                 time.sleep(_POLL_S)
             if process.poll() is None:
@@ -144,4 +148,3 @@ class Supervisor:
                 self._say("", f"{child.name} {why}")
                 process.kill()
                 process.wait()
-        self._lifeline.close()

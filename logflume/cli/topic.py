@@ -32,7 +32,9 @@ def parse_configs(pairs: list[str]) -> dict[str, str]:
 @app.command()
 def create(
     name: str,
-    partitions: Annotated[int, typer.Option(min=1, max=100_000, help="Number of partitions.")] = 1,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, max=100_000, help="Number of partitions; default: the broker's num.partitions.")
+    ] = None,
     replication_factor: Annotated[int, typer.Option(help="Copies of each partition; -1: the broker's default.")] = -1,
     config: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A topic config; may be repeated.")] = None,
     data: Data = None,
@@ -45,9 +47,11 @@ def create(
     """
     configs = parse_configs(config or [])
     with open_log(data, bootstrap, may_create=True) as log:
-        log.admin().create_topic(name, partitions=partitions, replication_factor=replication_factor, configs=configs)
-    text = f"created topic {name} with {partitions} partition{'s' if partitions > 1 else ''}"
-    print_done(text, as_json=as_json, created=name, partitions=partitions, configs=configs)
+        admin = log.admin()
+        admin.create_topic(name, partitions=partitions or -1, replication_factor=replication_factor, configs=configs)
+        count = partitions or admin.describe_topics([name])[name].partitions
+    text = f"created topic {name} with {count} partition{'' if count == 1 else 's'}"
+    print_done(text, as_json=as_json, created=name, partitions=count, configs=configs)
 
 
 @app.command("list")

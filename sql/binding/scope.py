@@ -90,7 +90,8 @@ class Scope:
             return f"Unsupported column reference in insert value: {shown}. Write a literal, or a function of literals."
         if not known:
             return f"{reason} There are no columns here: write a literal, or a function of literals."
-        return f"{reason} The columns are {known}."
+        text = f" Text is written in single quotes: '{name.name}'." if shown.startswith("`") and name.source is None else ""
+        return f"{reason}{text} The columns are {known}."
 
     def of_source(self, alias: str, span: ast.Span) -> list[Visible]:
         """Return the columns that `alias.*` stands for."""

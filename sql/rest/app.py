@@ -23,6 +23,7 @@ from logflume.log.registry import EVERYTHING, Fault, RegistryError, Rights, User
 from logflume.sql.engine import SqlEngine
 from logflume.sql.first_read import LIMIT_S
 from logflume.sql.properties import is_known
+from logflume.sql.render import to_json
 from logflume.sql.session import Session
 
 from . import console
@@ -46,7 +47,6 @@ from .queries import Queries, whole, written
 from .requests import RIGHTS, CloseRequest, KsqlRequest, StreamRequest, TerminateRequest, body_of, decoded, session_of
 from .statements import Statements
 from .terminating import checked_patterns, terminate
-from .values import to_json
 
 COMMAND_WAIT_S, COMMAND_POLL_S, COMMAND_POLL_MAX_S = 5.0, 0.05, 1.0
 COMMANDS_AHEAD_MAX = 1000

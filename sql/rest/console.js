@@ -143,8 +143,17 @@ function block(title, ...children) {
   return made;
 }
 
-function cell(value, isNumber) {
+/** Times of records and windows, in ms since 1970, which people read as dates. */
+const TIMES = new Set(["ROWTIME", "WINDOWSTART", "WINDOWEND"]);
+
+function timeText(ms) {
+  const time = new Date(Number(ms));
+  return Number.isNaN(time.getTime()) ? String(ms) : time.toISOString();
+}
+
+function cell(value, isNumber, isTime) {
   if (value === null || value === undefined) return make("td", { className: "null" }, "null");
+  if (isTime) return make("td", {}, timeText(value));
   const text = typeof value === "object" && !(value instanceof Exact) ? JSON.stringify(value) : String(value);
   return make("td", isNumber ? { className: "number" } : {}, text);
 }
@@ -152,7 +161,8 @@ function cell(value, isNumber) {
 /** A table of rows: [name, type] of each column; `keepsLast`: of more rows than are shown the last are, else the first. */
 class Grid {
   constructor(columns, keepsLast = false) {
-    this.numbers = columns.map(([, type]) => /^(?:INTEGER|BIGINT|DOUBLE|DECIMAL)/.test(type));
+    this.times = columns.map(([name, type]) => TIMES.has(name) && /^BIGINT/.test(type));
+    this.numbers = columns.map(([, type], i) => !this.times[i] && /^(?:INTEGER|BIGINT|DOUBLE|DECIMAL)/.test(type));
     const heads = columns.map(([name, type], i) => make("th", { scope: "col", className: this.numbers[i] ? "number" : "" }, name, type ? make("small", { title: type }, type) : null));
     this.body = make("tbody");
     this.box = make("div", { className: "scroll", tabindex: "0" }, make("table", {}, make("thead", {}, make("tr", {}, ...heads)), this.body));
@@ -174,7 +184,7 @@ class Grid {
     clearTimeout(this.timer);
     this.timer = null;
     this.body.append(...this.waiting.splice(0).map(([values, isGone]) =>
-      make("tr", isGone ? { className: "gone", title: "this row was removed" } : {}, ...values.map((v, i) => cell(v, this.numbers[i])))));
+      make("tr", isGone ? { className: "gone", title: "this row was removed" } : {}, ...values.map((v, i) => cell(v, this.numbers[i], this.times[i])))));
     while (this.body.childElementCount > ROWS_MAX) this.body.firstChild.remove();
     if (this.keepsLast && wasAtEnd) this.box.scrollTop = this.box.scrollHeight;
     this.onflush?.();

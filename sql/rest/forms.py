@@ -9,10 +9,11 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from logflume.log.schemas import FORMATS, Column, FormatSpec, serde
+from logflume.sql.render import to_json
 from logflume.sql.results import PushQuery, PushRow, Rows
 from logflume.sql.types import show_type
 
-from .values import rest_row, schema_text, to_json
+from .values import rest_row, schema_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from starlette.concurrency import run_in_threadpool
 
 from logflume.log.registry import Rights
 from logflume.sql.engine import SqlEngine
+from logflume.sql.render import to_json
 
 from .errors import BAD_REQUEST, RestError, as_rest_error
 from .requests import InsertsTarget, decoded
-from .values import to_json
 
 LINE_BYTES_MAX = 1 << 20
 PARTS_AHEAD_MAX = 8

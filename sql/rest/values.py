@@ -3,45 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
 from functools import lru_cache
 from typing import Any
-
-import msgspec
 
 from logflume.log.schemas import Column, DataType, Kind
 from logflume.sql.render import json_value
 from logflume.sql.types import show_type
-
-_ENCODER = msgspec.json.Encoder(decimal_format="number")
-
-
-def to_json(content: Any) -> bytes:
-    """Return JSON; a Decimal is a number with all of its digits."""
-    return _ENCODER.encode(content)
-
-
-def rest_value(value: Any, type: DataType) -> Any:
-    """Return a value as JSON has it: decimals as numbers, bytes as base64, times as ISO text, NaN and infinities as text."""
-    if value is None or type.kind in (Kind.INTEGER, Kind.BIGINT, Kind.STRING, Kind.BOOLEAN):
-        return value
-    match type.kind:
-        case Kind.DECIMAL:
-            return value if isinstance(value, Decimal) and value.is_finite() else str(value)
-        case Kind.ARRAY if type.element is not None:
-            return [rest_value(v, type.element) for v in value]
-        case Kind.MAP if type.element is not None:
-            return {str(k): rest_value(v, type.element) for k, v in value.items()}
-        case Kind.STRUCT:
-            return {f.name: rest_value(value[f.name], f.type) for f in type.fields}
-    return json_value(value, type)
 
 
 def rest_row(columns: Sequence[Column], values: Sequence[Any]) -> list[Any]:
     """Return a row, aligned with its columns; of a row that is gone, nulls."""
     if not values:
         return [None] * len(columns)
-    return [rest_value(v, c.type) for c, v in zip(columns, values, strict=True)]
+    return [json_value(v, c.type) for c, v in zip(columns, values, strict=True)]
 
 
 def schema_text(columns: Iterable[Column], roles: Mapping[str, str]) -> str:

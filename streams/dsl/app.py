@@ -281,7 +281,7 @@ class App:
             InvalidInput: the class of a topic's values does not fit the schema that the registry has for it, or there is nothing
                 here to keep state in; RegistryUnavailable.
         """
-        from logflume.log import connect
+        from logflume.log import connect, default_broker
 
         from ..runtime import run_app
 
@@ -295,7 +295,15 @@ class App:
         if not isinstance(self.log, str):
             return run_app(plan, self.log, settings)
         with connect(self.log) as log:
-            return run_app(plan, log, settings)
+            try:
+                return run_app(plan, log, settings)
+            except UnknownName as error:
+                if error.what != "topic":
+                    raise
+                broker = default_broker() if Path(self.log, "meta.properties").exists() else ""
+                elsewhere = f'; a broker listens on {broker}: App({self.name!r}, log="{broker}")' if broker else ""
+                error.add_note(f"looked for in {self.log}{elsewhere}")
+                raise
 
     def settings(self, **options: Any) -> EngineOptions:
         """Return what `run` with these options runs with.

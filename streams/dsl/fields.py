@@ -26,7 +26,10 @@ class Value:
     __slots__ = ()
 
     def __bool__(self) -> bool:
-        raise InvalidInput(f"`{self!r}` has no value yet: use & | ~ instead of and, or, not, and between(a, b) for a < x < b")
+        raise InvalidInput(
+            f"`{self!r}` has no value yet: use & | ~ instead of and, or, not, each side in parentheses, "
+            "(a > 1) & (b < 5), and between(a, b) for a < x < b"
+        )
 
     def __iter__(self) -> Any:
         raise InvalidInput(f"`{self!r}` has no items yet")

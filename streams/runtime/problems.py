@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from logflume.log import InvalidInput
+from logflume.log import InvalidInput, LogflumeError
 from logflume.log.records import Chunk, Headers, Record
 
 from .handlers import Handlers, OnProblem, Problem, StreamsError
 from .status import LeftOut, added_up
+from .watch import named, users_frame
 
 _log = logging.getLogger("logflume.streams")
 _LOGGED_IN_FULL = 10
@@ -82,19 +83,20 @@ class TaskProblems:
         is_bad = reason in BAD_RECORDS
         where = f"{topic}-{partition} offset {offset}"
         record = self._record(topic, partition, offset) if is_bad else None
+        told = _raised(cause) if reason == "callable" else cause
         problem = Problem(reason, self._task, node, topic, partition, offset, record, cause)
         if is_bad and self._handlers.decide(problem) is OnProblem.STOP:
             raise PoisonRecord(
-                f"task {self._task}, node {node}: cannot process {where} ({reason}): {cause}; correct the topology, or set "
+                f"task {self._task}, node {node}: cannot process {where} ({reason}): {told}; correct the topology, or set "
                 "on_problem='skip' to count such records and go on"
             )
-        self._count_place(Place(node, topic, reason), where, cause)
+        self._count_place(Place(node, topic, reason), where, told)
         if self.counts[reason] <= _LOGGED_IN_FULL:
             more = "; more of this kind are counted only" if self.counts[reason] == _LOGGED_IN_FULL else ""
             is_first = self.counts[reason] == 1
             level = logging.WARNING if is_bad or is_first else logging.INFO
             hint = f" ({HINTS[reason]})" if is_first and reason in HINTS else ""
-            _log.log(level, "task %s, node %s: %s left out (%s): %s%s%s", self._task, node, where, reason, cause, hint, more)
+            _log.log(level, "task %s, node %s: %s left out (%s): %s%s%s", self._task, node, where, reason, told, hint, more)
         if self._keeps_letters and record is not None:
             facts = {"topic": topic, "partition": partition, "offset": offset, **self._whose, "node": node, "reason": reason}
             self.letters.append(_letter(record, facts | _cause(cause)))
@@ -150,6 +152,15 @@ class TaskProblems:
         """Return the kept records since the last call."""
         taken, self.letters = self.letters, []
         return taken
+
+
+def _raised(cause: object) -> object:
+    """Return what a callable has raised as it is told: with its type, which may be all that it says, and the user's line."""
+    if not isinstance(cause, Exception) or isinstance(cause, LogflumeError):
+        return cause
+    frame = users_frame(frame for frame, _ in traceback.walk_tb(cause.__traceback__))
+    where = "" if frame is None else f" in {named(frame)}"
+    return f"{type(cause).__name__}: {cause}{where}"
 
 
 def _cause(cause: object) -> dict[str, str]:

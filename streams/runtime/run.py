@@ -68,7 +68,7 @@ def describe_status(status: EngineStatus) -> str:
     """
     lag = "unknown" if status.lag_records is None else f"{status.lag_records:,}"
     parts = [
-        f"{len(status.tasks)} tasks",
+        f"{len(status.tasks)} task{'' if len(status.tasks) == 1 else 's'}",
         f"{status.records_in:,} in ({status.records_in_per_s:,.0f}/s)",
         f"{status.records_out:,} out ({status.records_out_per_s:,.0f}/s)",
         f"lag {lag}",

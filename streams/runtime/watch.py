@@ -10,7 +10,8 @@ import logging
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import dropwhile
 from types import FrameType
 
 from .status import BlockedStatus
@@ -77,17 +78,24 @@ def _frames(innermost: FrameType | None) -> list[FrameType]:
     return found[::-1]
 
 
-def place_of(frames: Iterable[FrameType]) -> str:
-    """Return the first function that the engine has called and that belongs to no package, with its line; else the innermost.
+def place_of(frames: Sequence[FrameType]) -> str:
+    """Return the user's function that is under way, with its line; else the innermost one. `frames`: the outermost first."""
+    frame = users_frame(dropwhile(lambda frame: not _is_ours(frame), frames)) or (frames[-1] if frames else None)
+    return "an unknown place" if frame is None else named(frame)
 
-    `frames`: the outermost first.
-    """
-    has_begun, found = False, "an unknown place"
+
+def users_frame(frames: Iterable[FrameType]) -> FrameType | None:
+    """Return the first function that belongs to no package. `frames`: from the engine's call inwards."""
     for frame in frames:
-        is_ours = str(frame.f_globals.get("__name__", "")).startswith("logflume.")
-        file = frame.f_code.co_filename
-        has_begun = has_begun or is_ours
-        found = f"{frame.f_code.co_qualname} ({file}:{frame.f_lineno})"
-        if has_begun and not is_ours and not file.startswith(("<", *_LIBRARIES)):
-            return found
-    return found
+        if not _is_ours(frame) and not frame.f_code.co_filename.startswith(("<", *_LIBRARIES)):
+            return frame
+    return None
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).startswith("logflume.")
+
+
+def named(frame: FrameType) -> str:
+    """Return a function with the line that it has come to."""
+    return f"{frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})"

@@ -38,6 +38,15 @@ def test_topics_are_created_listed_described_and_deleted(server: str) -> None:
     assert "flights" not in run("topic", "list", "--bootstrap", server).stdout
 
 
+def test_a_topic_has_the_brokers_number_of_partitions_unless_told(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", "--config", "num.partitions=4", "--workers", "0") as (address, _):
+        for name, options, told in (("four", (), "4 partitions"), ("one", ("--partitions", "1"), "1 partition")):
+            made = run("topic", "create", name, *options, "--bootstrap", address).stdout
+            assert made.strip() == f"created topic {name} with {told}"
+        listed = run("topic", "list", "--json", "--bootstrap", address).stdout.splitlines()
+        assert {row["topic"]: row["partitions"] for row in map(json.loads, listed)} == {"four": 4, "one": 1}
+
+
 def test_lines_become_records_and_come_back(server: str) -> None:
     run("topic", "create", "lines", "--partitions", "2", "--bootstrap", server)
     wrote = run("produce", "lines", "-K", ":", "--bootstrap", server, stdin="a:1\nb:2\na:3\nc:ö\n")

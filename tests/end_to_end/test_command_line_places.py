@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -79,6 +80,7 @@ def test_a_group_is_set_to_the_same_places(capsys: Captured, dated: tuple[str, .
         (("topic", "--create"), "`create`, a command without dashes"),
         (("topic", "list", "--bootstrap-server", "h:1"), "--bootstrap HOST:PORT"),
         (("group", "reset", "g", "--topic", "t", "--to-earliest"), "--to earliest"),
+        (("topic", "alter", "t", "--partitions", "4"), "`logflume topic add-partitions NAME --total N`"),
     ],
 )
 def test_the_words_of_kafkas_tools_are_answered_with_ours(capsys: Captured, args: tuple[str, ...], hint: str) -> None:
@@ -91,3 +93,38 @@ def test_an_option_that_the_command_has_itself_is_not_answered(capsys: Captured)
 
 def test_what_one_sees_of_an_application_once_is_an_option(capsys: Captured, dated: tuple[str, ...]) -> None:
     assert "no instance of 'nothing' answers" in refused(capsys, "streams", "top", "nothing", "--once", *dated[1:])
+
+
+def test_the_last_records_are_records_and_no_markers_of_transactions(
+    capsys: Captured, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    where = tmp_path_factory.mktemp("marked") / "data"
+    with connect(where) as log, log.producer(transactional_id="t") as producer:
+        log.admin().create_topic("marked")
+        log.admin().create_topic("bare")
+        producer.init_transactions()
+        for number in range(20):
+            producer.begin_transaction()
+            producer.send("marked", b"%d" % number)
+            producer.abort_transaction() if number % 2 else producer.commit_transaction()
+    for count, values in ((1, ["18"]), (3, ["14", "16", "18"]), (99, [str(number) for number in range(0, 20, 2)]), (0, [])):
+        lines = out_of(capsys, "consume", "marked", "--from", f"-{count}", "--data", str(where))
+        assert [line.split()[-1] for line in lines] == values
+    assert out_of(capsys, "consume", "bare", "--from", "-2", "--data", str(where)) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"), [("broken", "no key separator ':': 'broken'"), ("k:" + "x" * 1_048_600, "1048602 bytes")]
+)
+def test_a_line_that_is_no_record_says_how_many_before_it_are_written(
+    capsys: Captured, tmp_path: Path, line: str, cause: str
+) -> None:
+    where = ("--data", str(tmp_path / "data"))
+    with connect(tmp_path / "data") as log:
+        log.admin().create_topic("t")
+    (tmp_path / "lines").write_text(f"a:1\nb:2\n{line}\nc:3\n")
+    said = refused(capsys, "produce", "t", "-K", ":", "--file", str(tmp_path / "lines"), *where)
+    assert "line 3: " in said
+    assert cause in said
+    assert "lines before it that are written: 2" in said
+    assert len(out_of(capsys, "consume", "t", *where)) == 2

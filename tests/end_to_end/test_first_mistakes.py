@@ -212,3 +212,24 @@ def test_an_argument_that_does_not_exist_names_the_near_one(mistake: Callable[[]
         mistake()
     assert str(refused.value).startswith(near)
     assert refused.traceback[-2].path == Path(__file__), "the line that is shown last but one is the user's"
+
+
+def test_an_application_that_misses_its_topic_says_where_it_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logflume.log.default_broker", lambda: "127.0.0.1:9092")
+    app = lf.App("lost", log=str(tmp_path / "data"))
+    app.stream("flights", Flight).to("out")
+    with pytest.raises(UnknownName, match="unknown topic 'flights'") as failed:
+        app.run(state_dir=tmp_path / "state")
+    where = f"looked for in {tmp_path / 'data'}; a broker listens on 127.0.0.1:9092: App('lost', log=\"127.0.0.1:9092\")"
+    assert failed.value.__notes__ == [where]
+
+
+def test_an_and_between_comparisons_without_parentheses_is_told() -> None:
+    with pytest.raises(InvalidInput, match=r"each side in parentheses, \(a > 1\) & \(b < 5\)"):
+        lf.App("x").stream("flights", Flight).filter(lf.col.delay > 1 & lf.col.delay < 5)
+
+
+def test_a_topology_is_shown_shortly() -> None:
+    app = lf.App("short")
+    app.stream("flights", Flight).group_by(lf.col.carrier).count(name="per-carrier").to("counts")
+    assert repr(app.topology()) == "Topology('short': flights, flights-by-carrier, per-carrier, counts)"

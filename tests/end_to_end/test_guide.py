@@ -25,7 +25,7 @@ LIVE = ("```bash", "```sql", '"./data"', DEFAULT_ADDRESS)
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
     """An empty directory with the guide's first command running in it, on ports of its own."""
     folder, registry = tmp_path_factory.mktemp("guide"), f"127.0.0.1:{free_port()}"
-    with pytest.MonkeyPatch.context() as patch, serving(folder / "data", "--registry", registry) as (address, _):
+    with pytest.MonkeyPatch.context() as patch, serving(folder / "data", "--registry", registry, folder=folder) as (address, _):
         patch.setenv("LOGFLUME_REGISTRY", f"http://{registry}")
         yield folder, address
 

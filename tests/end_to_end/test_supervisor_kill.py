@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+
+from logflume.cli.supervisor import Child, Supervisor
 
 from ._command import LOGFLUME, free_port, read_until
 
@@ -87,3 +90,37 @@ def test_processes_of_serve_are_killed_one_at_a_time(tmp_path: Path) -> None:
     finally:
         supervisor.kill()
         supervisor.wait()
+
+
+ENDING = """
+import pathlib, signal, sys, time
+own, waits_for = map(pathlib.Path, sys.argv[1:3])
+
+def end(*_):
+    own.with_suffix(".asked").touch()
+    while not waits_for.exists():
+        time.sleep(0.01)
+    own.with_suffix(".ended").touch()
+    sys.exit()
+
+signal.signal(signal.SIGTERM, end)
+own.touch()
+while True:
+    signal.pause()
+"""
+
+
+def test_those_who_work_with_the_first_child_are_stopped_together_and_then_it(tmp_path: Path) -> None:
+    """Each of two ends only when the other one has been asked too, and the first only after both: else it is a kill."""
+    said: list[str] = []
+    supervisor = Supervisor(lambda _, line: said.append(line), stop_timeout_s=30)
+    waits_for = {"broker": "sql.ended", "engine": "sql.asked", "sql": "engine.asked"}
+    for name, other in waits_for.items():
+        supervisor.add(Child(name, [sys.executable, "-c", ENDING, str(tmp_path / name), str(tmp_path / other)]))
+    eventually(lambda: all((tmp_path / name).exists() for name in waits_for), "the children start")
+    supervisor.stop()
+    supervisor.run()
+    assert said == []
+    ended_ns = {name: (tmp_path / f"{name}.ended").stat().st_mtime_ns for name in waits_for}
+    asked_ns = (tmp_path / "broker.asked").stat().st_mtime_ns
+    assert asked_ns >= max(ended_ns["engine"], ended_ns["sql"])

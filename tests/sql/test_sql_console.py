@@ -127,6 +127,17 @@ def test_a_person_runs_statements_and_sees_what_they_give(page: Any) -> None:
     assert page.locator("td").all_inner_texts() == ["V", "INTEGER", ""]
 
 
+def test_times_of_records_and_windows_are_shown_as_people_read_them(page: Any) -> None:
+    made = """CREATE STREAM visits (u STRING KEY, n BIGINT) WITH (KAFKA_TOPIC='visits', PARTITIONS=1, VALUE_FORMAT='JSON');
+        INSERT INTO visits (ROWTIME, u, n) VALUES (1795382303847, 'ann', 1795382303847);
+        CREATE TABLE hourly AS SELECT u, COUNT(*) AS c FROM visits WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY u;"""
+    ran(page, f"{made} SELECT ROWTIME, n FROM visits;", "query completed").wait_for()
+    assert page.locator("td").all_inner_texts() == ["2026-11-22T21:18:23.847Z", "1795382303847"]
+    ran(page, "SELECT * FROM hourly;", "WINDOWEND").locator("td").nth(3).wait_for()
+    shown = page.locator("article", has_text="WINDOWEND").locator("td").all_inner_texts()
+    assert shown == ["ann", "2026-11-22T21:00:00.000Z", "2026-11-22T22:00:00.000Z", "1"]
+
+
 def test_a_mistake_is_shown_where_it_is_and_nothing_after_it_is_done(page: Any) -> None:
     refused = ran(page, "SHOW TOPICS;\nSELECT id,\n  nope FROM s; DROP STREAM s;", "cannot be resolved")
     assert "line 3, column 3" in refused.inner_text()

@@ -174,6 +174,8 @@ def test_values_are_shown_as_people_read_them(tmp_path: Path) -> None:
         INSERT INTO o (ROWTIME, u, cents) VALUES (1795382303847, 'a', 13966874.91);
         INSERT INTO o (ROWTIME, u, cents) VALUES (1795382303848, 'b', 1e-7);
         SELECT u, cents, ROWTIME FROM o;
+        CREATE TABLE hourly AS SELECT u, SUM(CAST(cents AS DECIMAL(12, 2))) AS euros FROM o
+          WINDOW TUMBLING (SIZE 1 HOUR) WHERE u = 'a' GROUP BY u;
     """
     out = io.StringIO()
     assert run_batch(data, text=script, console=Console(file=out, width=120)) == 0
@@ -181,7 +183,12 @@ def test_values_are_shown_as_people_read_them(tmp_path: Path) -> None:
     assert "│ b │      1.0E-7 │ 2026-11-22T21:18:23.848Z │" in out.getvalue()
     out = io.StringIO()
     assert run_batch(data, text="SELECT u, cents, ROWTIME FROM o LIMIT 1;", is_json=True, console=Console(file=out)) == 0
-    assert json.loads(out.getvalue()) == {"U": "a", "CENTS": 13966874.91, "ROWTIME": 1795382303847}
+    assert json.loads(out.getvalue()) == {"U": "a", "CENTS": 13966874.91, "ROWTIME": "2026-11-22T21:18:23.847Z"}
+    for statement in ("SELECT * FROM hourly;", "SELECT * FROM hourly EMIT CHANGES LIMIT 1;"):
+        out = io.StringIO()
+        assert run_batch(data, text=statement, is_json=True, console=Console(file=out)) == 0
+        window = {"WINDOWSTART": "2026-11-22T21:00:00.000Z", "WINDOWEND": "2026-11-22T22:00:00.000Z"}
+        assert json.loads(out.getvalue(), parse_float=str) == {"U": "a", **window, "EUROS": "13966874.91"}
 
 
 def test_a_table_at_a_terminal_is_capped_and_says_so() -> None:

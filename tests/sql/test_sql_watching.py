@@ -147,7 +147,7 @@ def test_a_row_of_joined_tables_that_went_is_told_by_the_key_they_share(engine: 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"is_json": True}, ['{"V": 1, "K": "a"}', '{"tombstone": {"V": null, "K": "a"}}']),
+        ({"is_json": True}, ['{"V":1,"K":"a"}', '{"tombstone":{"V":null,"K":"a"}}']),
         ({"row_text": row_csv}, ["V,K", "1,a", "(removed)"]),
     ],
 )

@@ -171,6 +171,21 @@ def test_the_engine_leaves_such_records_out_and_keeps_them(log: Log, tmp_path: P
     assert [msgspec.json.decode(record.value or b"") for record in read(log, "dead")] == [{"n": 0}] * 10
 
 
+def test_the_engine_tells_the_type_and_the_line_of_what_a_callable_raises(
+    log: Log, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = lf.App("callables")
+    rows(app).map_values(lambda value: value["price"]).to("out")
+    send_json(log, "in", [("k", {"n": 1}, 1000)])
+    with running(app, log, tmp_path / "state") as engine:
+        until(lambda: engine.status().dropped == {"callable": 1}, engine)
+        (left_out,) = engine.status().left_out
+    line = test_the_engine_tells_the_type_and_the_line_of_what_a_callable_raises.__code__.co_firstlineno + 4
+    for told in (left_out.first, caplog.text):
+        assert "KeyError: 'price' in " in told
+        assert f"({__file__}:{line})" in told
+
+
 def test_the_engine_stops_with_the_cause_when_told_so(log: Log, tmp_path: Path) -> None:
     app = lf.App("callables")
     rows(app).map_values(inverse).to("out")

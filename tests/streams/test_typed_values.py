@@ -6,8 +6,8 @@ import datetime
 import decimal
 import enum
 import json
-from dataclasses import dataclass
-from typing import Annotated, Any
+from dataclasses import dataclass, make_dataclass
+from typing import Annotated, Any, Dict, List  # noqa: UP035  # as users write them
 
 import msgspec
 import pytest
@@ -121,3 +121,38 @@ def test_objects_have_the_types_of_their_class() -> None:
     price, half = decimal.Decimal(digits), decimal.Decimal("0.5")
     assert seen == [Everything(datetime.date(2024, 2, 29), at, price, decimal.Decimal("1.1"), [half], b"hi", Colour.RED)]
     assert [str(seen[0].price), str(seen[0].rounded), str(seen[0].many[0])] == [digits, "1.1", "0.5"]
+
+
+@pytest.mark.parametrize(("alone", "plain"), [(List, list), (Dict, dict)], ids=["list", "dict"])  # noqa: UP006
+def test_containers_of_typing_without_items_are_those_of_python(alone: Any, plain: Any) -> None:
+    shown = []
+    for hint in (alone, plain):
+        app = lf.App("shop")
+        app.stream("items", make_dataclass("Cart", [("cents", int), ("goods", hint)])).filter(col.cents > 1).to("out")
+        driver = lf.TopologyTestDriver(app)
+        driver.input("items").send({"cents": 5, "goods": plain([("pen", 1)])})
+        shown.append([record.value.goods for record in driver.output("out").read()])
+    assert shown[0] == shown[1] != []
+
+
+@pytest.mark.parametrize(
+    ("hint", "told"),
+    [
+        (tuple, "Cart.goods: no column type for <class 'tuple'>; use Any, or Annotated"),
+        (dict[int, str], "Cart.goods: keys of a map must be str, found <class 'int'>"),
+        ("Nope", "Cart: a field's type cannot be resolved: name 'Nope' is not defined"),
+        (object.__class__, "Cart.goods: no column type for <class 'type'>"),
+    ],
+)
+def test_a_class_that_no_columns_fit_is_refused_with_its_field(hint: Any, told: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        lf.App("shop").stream("items", make_dataclass("Cart", [("goods", hint)]))
+    assert told in str(refused.value)
+
+
+def test_a_class_without_typed_fields_is_refused_with_what_is_one() -> None:
+    class Cart:  # somebody forgot @dataclass
+        goods: int
+
+    with pytest.raises(InvalidInput, match=r"values are a class with typed fields .*dataclass"):
+        lf.App("shop").stream("items", Cart)
