@@ -197,7 +197,7 @@ def fold_sliding(
             if not has_left and time - size >= close - size:
                 like = left if left >= 0 and previous >= time - size else np.int64(_NONE)
                 slot = _make(slots, before, chains, spec, place, later, key, key_size, time - size, like)
-                _add(slots, spec, trail, slot, time, arguments, row, like, True)
+                _add(slots, spec, trail, slot, time, arguments, row, _NONE, True)  # new, whatever it begins with
         if right >= 0 and right_stamp > time and time + 1 >= close - size and not _is_there(
             slots, key, key_size, time + 1, low
         ):  # fmt: skip

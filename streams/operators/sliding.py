@@ -147,7 +147,8 @@ class _Adding:
         if start + self._size < self._close:
             return
         state = self._folding.add(held[0], self._arguments, self._row, self._report)
-        self._keep(start, state, held[0], self._time if state is None else max(held[1], self._time))
+        before = held[0] if start in self._rows else None  # a new window begins with what another one holds
+        self._keep(start, state, before, self._time if state is None else max(held[1], self._time))
 
     def _keep(self, start: int, state: State | None, before: State | None, stamp: int) -> None:
         edge_key = self._work.put(self._key, start, state, stamp)

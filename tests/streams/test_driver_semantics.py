@@ -17,6 +17,10 @@ from logflume.log.records import Chunk
 from logflume.streams.rows import StoredRow
 from logflume.streams.testing import TestRecord, TopologyTestDriver, WindowedKey
 
+from .running import kernels
+
+__all__ = ["kernels"]
+
 
 class Click(msgspec.Struct):
     user: str | None
@@ -325,6 +329,20 @@ def test_a_kept_view_of_a_versioned_table_is_a_table_without_versions(kept: str)
     driver.input("users").send(None, key="a", timestamp_ms=10)
     assert [row.key for row in driver.store("view").rows()] == []
     assert [value["count"] for value in values(driver)] == [1, 0]
+
+
+@pytest.mark.parametrize("kernels", ["without kernels", "with kernels"], indirect=True)
+def test_a_sliding_window_that_begins_with_what_another_holds_takes_nothing_back(kernels: str) -> None:
+    app = lf.App("test")
+    windows = app.stream("clicks", Click).group_by_key().window(lf.sliding(3, grace=1))
+    windows = windows.aggregate(ms=lf.sum(col.ms), name="sums", emit="update")
+    windows.group_by(lambda key, row: "all", key=str).aggregate(
+        0, lambda total, row: total + row.ms, lambda total, row: total - row.ms, name="n", emit="update"
+    ).to("out")
+    driver = TopologyTestDriver(app)
+    driver.input("clicks").send(Click("u", 3), key="k", timestamp_ms=3)
+    driver.input("clicks").send(Click("u", 14), key="k", timestamp_ms=6)
+    assert values(driver) == [3, 17, 34]
 
 
 def test_of_two_topics_that_one_record_feeds_the_first_one_goes_on_first() -> None:
