@@ -8,8 +8,9 @@ from pathlib import Path
 
 
 def names() -> list[str]:
-    """Return the benchmarks: modules of this folder without a leading underscore."""
-    return sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
+    """Return the benchmarks: modules of this folder without a leading underscore, and folders that run."""
+    here = Path(__file__).parent
+    return sorted([path.stem for path in here.glob("[!_]*.py")] + [path.parent.name for path in here.glob("[!_]*/__main__.py")])
 
 
 def main(args: list[str]) -> int:

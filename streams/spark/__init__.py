@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .handover import BackfillReport
     from .local import LocalRunner
     from .membership import RunsElsewhere
+    from .pipelines import use_in_pipeline
     from .ranges import OffsetRange, RangeLost
     from .replacing import is_replaced
     from .runner import SparkRunner
@@ -59,6 +60,7 @@ _HOME = {
     "plan_backfill": "backfill",
     "run_backfill": "backfill",
     "run_continuously": "continuous",
+    "use_in_pipeline": "pipelines",
     "use_logflume": "tables",
 }
 
@@ -98,6 +100,7 @@ __all__ = [
     "plan_backfill",
     "run_backfill",
     "run_continuously",
+    "use_in_pipeline",
     "use_logflume",
 ]
 

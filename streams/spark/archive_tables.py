@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,21 @@ class TableUnreadable(LogflumeError):
     code = "ARCHIVE_UNREADABLE"
 
 
+class ArchiveConflict(LogflumeError):
+    """Another process has changed the table meanwhile: nothing of this was archived, the next try goes on behind what it did."""
+
+    code = "ARCHIVE_CONFLICT"
+    is_retriable = True
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The data files of a table, and how many rows they have; None: some do not say."""
+
+    files: tuple[str, ...]
+    rows: int | None
+
+
 class TopicTable(Protocol):
     """The table of a topic."""
 
@@ -43,12 +58,20 @@ class TopicTable(Protocol):
         """Return [start, end) of each partition that is archived."""
         ...
 
-    def files(self) -> tuple[str, ...]:
-        """Return all data files."""
+    def archived(self) -> int:
+        """Return how many records were archived."""
+        ...
+
+    def contents(self) -> Contents:
+        """Return what it consists of now."""
         ...
 
     def add(self, path: str, held: OffsetRange, start: int, *, records: int, size_bytes: int) -> None:
-        """Commit a file of that location, and that its partition is archived from `start` to its end."""
+        """Commit a file of that location, and that its partition is archived from `start` to its end.
+
+        Raises:
+            ArchiveConflict: the table has been changed since it was opened.
+        """
         ...
 
 
@@ -88,6 +111,16 @@ def _told(what: str) -> Iterator[None]:
         raise TableUnreadable(f"cannot use the archive's table {what}: {error}") from error
 
 
+@contextmanager
+def _conflict_told(location: str, conflict: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except conflict as error:
+        raise ArchiveConflict(
+            f"another process has changed {location} meanwhile; one archives a topic at a time: {error}"
+        ) from error
+
+
 def _is_there(location: str) -> bool:
     from deltalake import DeltaTable
 
@@ -123,16 +156,25 @@ class _DeltaTable:
         with _told(self.location):
             return _spans_of(self._said)
 
-    def files(self) -> tuple[str, ...]:
+    def archived(self) -> int:
+        with _told(self.location):
+            return self._said("records") or 0
+
+    def contents(self) -> Contents:
+        import pyarrow as pa
+
         with _told(self.location):
             if "deletionVectors" in (self.table.protocol().reader_features or ()):
                 raise TableUnreadable(
                     f"rows of the archive's table {self.location} may be deleted: deletion vectors are not read"
                 )
-            return tuple(self.table.file_uris())
+            counts = pa.table(self.table.get_add_actions()).column("num_records")
+            rows = None if counts.null_count else sum(counts.to_pylist())
+            return Contents(tuple(self.table.file_uris()), rows)
 
     def add(self, path: str, held: OffsetRange, start: int, *, records: int, size_bytes: int) -> None:
         from deltalake import CommitProperties
+        from deltalake.exceptions import CommitFailedError
         from deltalake.transaction import AddAction, Transaction
 
         edges = {"partition": held.partition, "offset": held.start}
@@ -140,8 +182,9 @@ class _DeltaTable:
         stats = json.dumps({"numRecords": records, "minValues": edges, "maxValues": most, "nullCount": dict.fromkeys(edges, 0)})
         name = path.rsplit("/", 1)[-1]
         action = AddAction(name, size_bytes, {}, int(time.time() * 1000), True, stats)
-        said = [Transaction(f"logflume/{self.topic}/{what}", at) for what, at in _edges(self.spans(), held, start).items()]
-        with _told(self.location):
+        totals = _edges(self.spans(), held, start) | {"records": self.archived() + records}
+        said = [Transaction(f"logflume/{self.topic}/{what}", at) for what, at in totals.items()]
+        with _told(self.location), _conflict_told(self.location, CommitFailedError):
             properties = CommitProperties(app_transactions=said)
             self.table.create_write_transaction([action], "append", self.table.schema(), commit_properties=properties)
             self.table.update_incremental()
@@ -185,17 +228,24 @@ class _IcebergTable:
 
         return _spans_of(said)
 
-    def files(self) -> tuple[str, ...]:
+    def archived(self) -> int:
+        return int(self.table.properties.get("logflume.records", 0))
+
+    def contents(self) -> Contents:
         with _told(self.location):
             tasks = list(self.table.scan().plan_files())
         if any(task.delete_files for task in tasks):
             raise TableUnreadable(f"rows of the archive's table {self.location} may be deleted: delete files are not read")
-        return tuple(str(task.file.file_path) for task in tasks)
+        return Contents(tuple(str(task.file.file_path) for task in tasks), sum(task.file.record_count for task in tasks))
 
     def add(self, path: str, held: OffsetRange, start: int, *, records: int, size_bytes: int) -> None:
-        said = {f"logflume.{what}": str(at) for what, at in _edges(self.spans(), held, start).items()}
-        with _told(self.location), self.table.transaction() as commit:
-            commit.set_properties(said)
+        from pyiceberg.exceptions import CommitFailedException
+
+        totals = _edges(self.spans(), held, start) | {"records": self.archived() + records}
+        # tried again behind another's commit, it would say what was true before that; not told to the catalog
+        self.table.metadata.properties["commit.retry.num-retries"] = "0"
+        with _told(self.location), _conflict_told(self.location, CommitFailedException), self.table.transaction() as commit:
+            commit.set_properties({f"logflume.{what}": str(at) for what, at in totals.items()})
             if records:
                 commit.add_files([f"{self.location}/{path.rsplit('/', 1)[-1]}"], check_duplicate_files=False)
 
@@ -216,11 +266,20 @@ def _edges(spans: Mapping[int, tuple[int, int]], held: OffsetRange, start: int) 
     return {"partitions": max([partition, *spans]) + 1, f"{partition}/start": start, f"{partition}/end": held.end}
 
 
-def check_spans(root: str, topic: str, table: TopicTable, files: Sequence[str]) -> Mapping[int, tuple[int, int]]:
-    """Return the spans of a table. Raises TableUnreadable: it has files, and nothing says which offsets it holds."""
+def check_spans(root: str, topic: str, table: TopicTable, contents: Contents) -> Mapping[int, tuple[int, int]]:
+    """Return the spans of a table.
+
+    Raises:
+        TableUnreadable: it has files, and nothing says which offsets it holds; or rows are gone, or there are more.
+    """
     spans = table.spans()
-    if files and not spans:
+    if contents.files and not spans:
         raise TableUnreadable(
             f"the table of {topic} in {root} does not say which offsets it holds; make one with: logflume archive {topic}"
+        )
+    if contents.rows is not None and contents.rows != table.archived():
+        raise TableUnreadable(
+            f"the table of {topic} in {root} has {contents.rows} rows, and {table.archived()} were archived: rows were "
+            "taken away (DELETE) or added; restore an older version of the table, or archive anew elsewhere"
         )
     return spans

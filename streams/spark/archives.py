@@ -83,10 +83,10 @@ def _in_tables(root: str, topics: Sequence[str]) -> Archive:
         if not tables:
             raise _nothing_at(root)
         for topic, table in tables.items():
-            parts = table.files()
-            for partition, (start, end) in check_spans(root, topic, table, parts).items():
+            contents = table.contents()
+            for partition, (start, end) in check_spans(root, topic, table, contents).items():
                 held = OffsetRange(topic, partition, start, end)
-                found[held.topic_partition] = (ArchiveFile(root, table.location, held, parts),)
+                found[held.topic_partition] = (ArchiveFile(root, table.location, held, contents.files),)
     except TableUnreadable as error:
         raise ArchiveUnreadable(str(error)) from error
     return found

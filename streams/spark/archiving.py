@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -194,7 +195,7 @@ def _write(system: Any, name: str, chunks: Iterator[Chunk]) -> int:
     from pyarrow import fs
 
     schema, binary = arrow_schema(), pa.binary()
-    unfinished = f"{name}.{os.getpid()}{UNFINISHED}"
+    unfinished = f"{name}.{uuid.uuid4().hex[:8]}{UNFINISHED}"
     records = 0
     options: dict[str, Any] = {"compression": "zstd", "use_dictionary": ["partition"], "write_statistics": STATISTICS}
     with system.open_output_stream(unfinished) as opened, pq.ParquetWriter(opened, schema, **options) as writer:

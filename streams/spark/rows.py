@@ -65,6 +65,7 @@ class RowWriter:
 
     def rows(self, part: OutputRows | ChangelogRows | TaskEnd | PartialRows | RangeEnd) -> Iterator[Any]:
         """Yield the batches of one part."""
+        targets: list[int] | None
         match part:
             case OutputRows():
                 out = self._outputs[part.node]
@@ -75,12 +76,11 @@ class RowWriter:
                     kind, out.topic, targets, part.times_ms, part.keys, part.values, part.timestamps_ms, headers, part.causes
                 )
             case ChangelogRows():
-                targets = [self._task] * len(part.keys)
                 yield from self._batches(
-                    RowKind.CHANGELOG, part.store, targets, None, part.keys, part.values, part.timestamps_ms, None
+                    RowKind.CHANGELOG, part.store, None, None, part.keys, part.values, part.timestamps_ms, None
                 )
             case PartialRows():
-                targets = [self._task] * len(part) if part.topic is None else self._targets(part.topic, part.keys)
+                targets = None if part.topic is None else self._targets(part.topic, part.keys)
                 yield from self._batches(
                     RowKind.PARTIAL, part.store, targets, None, part.keys, part.values, part.timestamps_ms, None
                 )
@@ -88,7 +88,7 @@ class RowWriter:
                 target, end = [part.partition], msgspec.msgpack.encode(part)
                 yield from self._batches(RowKind.RANGE, part.subtopology, target, None, [None], [end], [0], None)
             case TaskEnd():
-                yield from self._batches(RowKind.END, "", [self._task], None, [None], [encode_end(part)], [0], None)
+                yield from self._batches(RowKind.END, "", None, None, [None], [encode_end(part)], [0], None)
 
     def _targets(self, topic: str, keys: list[bytes]) -> list[int]:
         return target_partitions(OutputTopic(topic), keys, self._partitions[topic])
@@ -97,7 +97,7 @@ class RowWriter:
         self,
         kind: RowKind,
         name: str,
-        targets: list[int],
+        targets: list[int] | None,
         times_ms: list[int] | None,
         keys: Sequence[bytes | None],
         values: Sequence[bytes | None],
@@ -107,6 +107,7 @@ class RowWriter:
     ) -> Iterator[Any]:
         import pyarrow as pa
 
+        task = pa.scalar(self._task, pa.int32())
         placed = None if causes is None else _placed(causes)
         for at in range(0, len(values), BATCH_RECORDS):
             stop = min(at + BATCH_RECORDS, len(values))
@@ -115,16 +116,16 @@ class RowWriter:
             self._seq += count
             yield pa.RecordBatch.from_arrays(
                 [
-                    pa.array([int(kind)] * count, pa.int32()),
-                    pa.array([name] * count, pa.string()),
-                    pa.array(targets[at:stop], pa.int32()),
-                    pa.array(times_ms[at:stop] if times_ms else [0] * count, pa.int64()),
-                    pa.array([self._task] * count, pa.int32()),
+                    pa.repeat(pa.scalar(int(kind), pa.int32()), count),
+                    pa.repeat(pa.scalar(name, pa.string()), count),
+                    pa.repeat(task, count) if targets is None else pa.array(targets[at:stop], pa.int32()),
+                    pa.array(times_ms[at:stop] if times_ms else np.zeros(count, np.int64), pa.int64()),
+                    pa.repeat(task, count),
                     pa.array(seq, pa.int64()),
                     pa.array(keys[at:stop], pa.binary()),
                     pa.array(values[at:stop], pa.binary()),
                     pa.array(timestamps_ms[at:stop], pa.int64()),
-                    pa.array(headers[at:stop] if headers else [None] * count, pa.binary()),
+                    pa.array(headers[at:stop], pa.binary()) if headers else pa.nulls(count, pa.binary()),
                 ],
                 names=_NAMES,
             )

@@ -27,6 +27,8 @@ RECORDS_PER_PARTITION = 1_000_000
 EARLIEST, LATEST = -2, -1
 """Instead of an offset, as in Kafka's protocol."""
 _KNOWN = frozenset(name.lower() for name in OPTIONS)
+_OF_SPARK = frozenset(("path", "queryname", "checkpointlocation"))
+"""What Spark keeps of a reader or a streaming query beside its options."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     """Return the options; raises InvalidInput or UnknownName for what cannot be right."""
     lower = {name.lower(): value for name, value in given.items()}
     for name in lower:
-        if name not in _KNOWN and name != "path":
+        if name not in _KNOWN | _OF_SPARK:
             raise UnknownName("option of the logflume data source", name, OPTIONS)
     for name in ("log", "topic"):
         if not lower.get(name):

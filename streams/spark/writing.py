@@ -355,7 +355,7 @@ def chunks_of(batch: Any, changelogs: Mapping[str, str]) -> Iterator[tuple[RowKi
     order = np.lexsort((partitions, codes, kinds))
     sorted_by = np.stack([column[order] for column in (kinds, codes, partitions)])
     edges = [0, *(np.flatnonzero((sorted_by[:, 1:] != sorted_by[:, :-1]).any(axis=0)) + 1).tolist(), len(order)]
-    rows = batch.take(order)
+    rows = batch if len(edges) == 2 else batch.take(order)
     for first, stop in pairwise(edges):
         kind, name, partition = RowKind(sorted_by[0, first]), names[sorted_by[1, first]], int(sorted_by[2, first])
         topic = changelogs[name] if kind is RowKind.CHANGELOG else name
@@ -364,6 +364,8 @@ def chunks_of(batch: Any, changelogs: Mapping[str, str]) -> Iterator[tuple[RowKi
 
 def _chunk(topic: str, partition: int, rows: Any) -> Chunk:
     blobs = rows.column("headers")
-    headers = [unpack_headers(blob) for blob in blobs.to_pylist()] if blobs.null_count < len(blobs) else None
+    if blobs.null_count == len(blobs):
+        return Chunk.from_arrow(topic, rows, partition=partition)
+    headers = [unpack_headers(blob) for blob in blobs.to_pylist()]
     keys, values, times = (rows.column(name).to_pylist() for name in ("key", "value", "timestamp_ms"))
     return Chunk.from_columns(topic, keys, values, times, partition=partition, headers=headers)

@@ -29,6 +29,7 @@ from logflume.streams.spark import (
     plan_backfill,
     run_backfill,
 )
+from logflume.streams.spark.archive_tables import ArchiveConflict, open_table
 from logflume.streams.spark.archives import find_archive
 from logflume.streams.spark.ranges import OffsetRange, reachable
 
@@ -219,3 +220,42 @@ def test_the_command_archives_into_tables_and_checks_them(log: Log, place: Calla
     with pytest.raises(ArchiveUnreadable, match="cannot use the archive's table iceberg:nowhere/x"):
         find_archive("iceberg:nowhere/x", ["orders"])
     assert find_archive(place("delta"), ["orders"]).keys() == {TopicPartition("orders", p) for p in range(PARTITIONS)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_are_deleted_by_writing_files_anew_are_missed(log: Log, kind: str, place: Callable[[str], str]) -> None:
+    root = place(kind)
+    send_orders(log, 60, seed=6, start_ms=5_000_000)
+    archive_topic(log, "orders", root, records_per_file=7)
+    settled_ends(log)
+    compact(kind, root)
+    send_orders(log, 60, seed=7, start_ms=6_000_000)
+    archive_topic(log, "orders", root)
+    assert find_archive(root, ["orders"]), "compacting takes nothing away"
+    if kind == "delta":
+        DeltaTable(f"{root.removeprefix('delta:')}/orders").delete("partition = 0 AND offset = 3")
+    else:
+        load_catalog("home").load_table("kept.orders").delete("partition = 0 and offset = 3")
+    with pytest.raises(ArchiveUnreadable, match=r"has 119 rows, and 120 were archived.*DELETE"):
+        find_archive(root, ["orders"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_archiver_whose_table_was_changed_meanwhile_may_try_again(log: Log, kind: str, place: Callable[[str], str]) -> None:
+    root = place(kind)
+    send_orders(log, 60, seed=8, start_ms=5_000_000)
+    archive_topic(log, "orders", root)
+    archived = settled_ends(log)
+    send_orders(log, 60, seed=9, start_ms=6_000_000)
+    slow = open_table(root, "orders")
+    assert slow is not None
+    archive_topic(log, "orders", root)
+    ends = settled_ends(log)
+    held = OffsetRange(*ORDERS[0], archived[ORDERS[0]], ends[ORDERS[0]])
+    path = f"{slow.location.removeprefix('file://')}/orders-0-{held.start:020d}-{held.end:020d}.parquet"
+    with pytest.raises(ArchiveConflict, match="another process") as told:
+        slow.add(path, held, 0, records=len(held), size_bytes=Path(path).stat().st_size)
+    assert told.value.is_retriable
+    archive_topic(log, "orders", root)
+    wholes = [OffsetRange(*tp, 0, ends[tp]) for tp in ORDERS]
+    assert [records_of(log, whole, root) for whole in wholes] == [records_of(log, whole, None) for whole in wholes]

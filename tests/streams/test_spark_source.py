@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from logflume.log import Chunk, InvalidInput, Log, TopicPartition, connect
+from logflume.log import Chunk, InvalidInput, Log, TopicPartition, UnknownName, connect
 from logflume.streams.spark import RangeLost
-from logflume.streams.spark.source_options import EARLIEST, LATEST
+from logflume.streams.spark.source_options import EARLIEST, LATEST, parse_options
 from logflume.streams.spark.tables import quoted, table_class, table_names
 
 pytest.importorskip("pyspark")
@@ -105,6 +105,14 @@ def test_reading_begins_and_ends_where_the_options_say(log: Log, options: dict[s
 def test_offsets_that_cannot_be_read_are_refused_before_the_job(log: Log, options: dict[str, str], words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         reader_of(log, **options).partitions()
+
+
+def test_what_spark_keeps_of_a_streaming_query_is_no_option_of_ours() -> None:
+    ours = {"log": "localhost:9092", "topic": "flights"}
+    of_spark = {"queryName": "copier", "checkpointLocation": "/tmp/copier", "path": "copies"}
+    assert parse_options(ours | of_spark).topics == ("flights",)
+    with pytest.raises(UnknownName, match="unknown option 'querynames'"):
+        parse_options(ours | {"queryNames": "copier"})
 
 
 def test_what_retention_has_taken_is_said(log: Log) -> None:

@@ -1,0 +1,21 @@
+"""Runs the measures."""
+
+from benchmarks._report import main
+
+from .cores import measure_topologies, measure_two_cores
+from .handing_over import measure_state
+from .history import measure_history, measure_kafka
+from .reading import measure_archives, measure_reading
+from .starting import measure_start
+
+if __name__ == "__main__":
+    main(
+        measure_history,
+        measure_kafka,
+        measure_reading,
+        measure_archives,
+        measure_topologies,
+        measure_two_cores,
+        measure_state,
+        measure_start,
+    )
