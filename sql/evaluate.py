@@ -129,17 +129,20 @@ def _unary(e: x.Unary, value: Callable[[x.Expr], Any]) -> Any:
             return operand is None
         case x.UnaryOp.IS_NOT_NULL:
             return operand is not None
-        case x.UnaryOp.NOT:
+        case x.UnaryOp.IS_NOT_TRUE:
             return operand is not True
+        case x.UnaryOp.NOT:
+            return None if operand is None else operand is not True
     return None if operand is None else _fit(-operand, e.type)
 
 
 def _binary(e: x.Binary, value: Callable[[x.Expr], Any]) -> Any:
-    if e.op is x.BinaryOp.AND:
-        return value(e.left) is True and value(e.right) is True
-    if e.op is x.BinaryOp.OR:
-        return value(e.left) is True or value(e.right) is True
     left = value(e.left)
+    if e.op in (x.BinaryOp.AND, x.BinaryOp.OR):
+        decides = e.op is x.BinaryOp.OR
+        if left is decides or (right := value(e.right)) is decides:
+            return decides
+        return None if left is None or right is None else not decides
     if e.op is x.BinaryOp.IS_DISTINCT:
         right = value(e.right)
         return (left is None) != (right is None) or (left is not None and left != right)

@@ -5,7 +5,7 @@ What a user touches (`col.delay > 15`, SQL text) is bound to a schema and become
 
 Meaning, the same for the DSL and SQL:
 - null: an arithmetic operator, a cast or a plain function of null is null; a comparison with null is False (two-valued, so
-  NOT (a = null) is True); AND, OR and NOT treat null as False; IS_DISTINCT is null-safe.
+  NOT (a = null) is True); AND, OR and NOT of null are null unless the other side decides; IS_DISTINCT is null-safe.
 - INTEGER and BIGINT arithmetic wraps in 32 / 64 bits. DIV and MOD on integers truncate towards zero (sign of the dividend);
   division by zero of INTEGER, BIGINT and DECIMAL is an error, of DOUBLE it follows IEEE 754. TRUE_DIV gives DOUBLE.
   FLOOR_DIV and FLOOR_MOD are Python's.
@@ -55,6 +55,7 @@ class UnaryOp(StrEnum):
     NOT = "NOT"
     IS_NULL = "IS NULL"
     IS_NOT_NULL = "IS NOT NULL"
+    IS_NOT_TRUE = "IS NOT TRUE"
 
 
 class BinaryOp(StrEnum):

@@ -61,7 +61,7 @@ def _unary(expr: e.Unary) -> str:
     match expr.op:
         case e.UnaryOp.NEG:
             return f"-{inner}"
-        case e.UnaryOp.NOT:
+        case e.UnaryOp.NOT | e.UnaryOp.IS_NOT_TRUE:
             return f"not {inner}"
     return f"{inner} {expr.op.value.lower()}"
 

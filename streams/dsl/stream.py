@@ -103,7 +103,7 @@ class Stream(Generic[K, V], metaclass=Face):
 
     def filter_not(self, predicate: Value | Callable[[V], Any] | Callable[[K, V], Any]) -> Stream[K, V]:
         """Keep records for which the condition is not True."""
-        return self._filter(Unary(UnaryOp.NOT, condition(predicate, self.scope(), "filter_not()"), BOOLEAN))
+        return self._filter(Unary(UnaryOp.IS_NOT_TRUE, condition(predicate, self.scope(), "filter_not()"), BOOLEAN))
 
     def _filter(self, predicate: Expr) -> Stream[K, V]:
         name = self.graph.free(f"{self.node.name}-filter")
@@ -118,7 +118,7 @@ class Stream(Generic[K, V], metaclass=Face):
         for predicate in predicates:
             test = condition(predicate, self.scope(), "split()")
             branches.append(self._filter(test if earlier is None else Binary(BinaryOp.AND, earlier, test, BOOLEAN)))
-            refused: Expr = Unary(UnaryOp.NOT, test, BOOLEAN)
+            refused: Expr = Unary(UnaryOp.IS_NOT_TRUE, test, BOOLEAN)
             earlier = refused if earlier is None else Binary(BinaryOp.AND, earlier, refused, BOOLEAN)
         if earlier is None:
             raise InvalidInput("split() needs at least one condition")

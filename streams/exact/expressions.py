@@ -251,9 +251,12 @@ class _Expression:
         return Fragment(f"({on_null} if {' or '.join(unique)} else {code})", can_fail=fails)
 
     def _unary(self, expr: e.Unary) -> Fragment:
-        if expr.op is e.UnaryOp.NOT:
+        if expr.op is e.UnaryOp.IS_NOT_TRUE:
             inner = self.truth(expr.operand)
             return Fragment(f"(not {inner.code})", is_nullable=False, can_fail=inner.can_fail)
+        if expr.op is e.UnaryOp.NOT:
+            inner = self._logical(expr.operand)
+            return self._guard([inner], lambda n: f"not {n[0]}", "None", can_fail=inner.can_fail)
         operand = self.value(expr.operand)
         if expr.op in (e.UnaryOp.IS_NULL, e.UnaryOp.IS_NOT_NULL) and not (operand.is_nullable or operand.can_fail):
             return Fragment(str(expr.op is e.UnaryOp.IS_NOT_NULL), is_nullable=False, is_atom=True)
@@ -267,9 +270,7 @@ class _Expression:
     def _binary(self, expr: e.Binary) -> Fragment:
         op = expr.op
         if op in (e.BinaryOp.AND, e.BinaryOp.OR):
-            parts = [self.truth(operand) for operand in _operands(expr, op)]
-            word = " and " if op is e.BinaryOp.AND else " or "
-            return Fragment(f"({word.join(part.code for part in parts)})", False, any(part.can_fail for part in parts))
+            return self._connective(op is e.BinaryOp.AND, [self._logical(operand) for operand in _operands(expr, op)])
         left, right = self.value(expr.left), self.value(expr.right)
         is_unsure = Kind.ANY in (_type(expr.left).kind, _type(expr.right).kind)
         if op is e.BinaryOp.IS_DISTINCT:
@@ -281,6 +282,28 @@ class _Expression:
         if op in _COMPARE:
             return self._boolean_guard(left, right, _COMPARE[op], is_unsure)
         return self._arithmetic(expr, left, right)
+
+    def _logical(self, expr: e.Expr) -> Fragment:
+        """Return code that is True, False or null."""
+        is_boolean = _type(expr).kind is Kind.BOOLEAN and not isinstance(expr, e.PyCall | e.LambdaParam)
+        return self.value(expr) if is_boolean else self.truth(expr)
+
+    def _connective(self, is_and: bool, parts: list[Fragment]) -> Fragment:
+        """Return code of AND or OR: what decides does, in order, also where others are null; else null if one is."""
+        can_fail = any(part.can_fail for part in parts)
+        if not any(part.is_nullable for part in parts):
+            return Fragment(f"({(' and ' if is_and else ' or ').join(part.code for part in parts)})", False, can_fail)
+        tests, nulls = [], []
+        for part in parts:
+            code = part.code
+            if part.is_nullable:
+                name = self._temporary()
+                nulls.append(f"{name} is None")
+                code = f"({name} := {code})"
+            tests.append(code if not is_and else f"{code} is False" if part.is_nullable else f"not {code}")
+        return Fragment(
+            f"({not is_and} if {' or '.join(tests)} else None if {' or '.join(nulls)} else {is_and})", can_fail=can_fail
+        )
 
     def _boolean_guard(self, left: Fragment, right: Fragment, symbol: str, is_unsure: bool) -> Fragment:
         wrap = (lambda code: f"bool({code})") if is_unsure else (lambda code: code)

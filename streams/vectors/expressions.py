@@ -136,11 +136,16 @@ def compile_vector(expr: e.Expr | e.Lambda, kinds: Kinds) -> tuple[Kind, VectorO
     raise Unsupported(type(expr).__name__)
 
 
-def compile_truth(expr: e.Expr, kinds: Kinds) -> VectorOf:
-    """Return the function that gives, without nulls, where a condition is True: False where it is False or null."""
+def _compile_logical(expr: e.Expr, kinds: Kinds) -> VectorOf:
     kind, condition = compile_vector(expr, kinds)
     if kind is not Kind.BOOLEAN:
         raise Unsupported(f"a condition of type {kind}")
+    return condition
+
+
+def compile_truth(expr: e.Expr, kinds: Kinds) -> VectorOf:
+    """Return the function that gives, without nulls, where a condition is True: False where it is False or null."""
+    condition = _compile_logical(expr, kinds)
 
     def truth(rows: Rows) -> Vector:
         found = condition(rows)
@@ -203,12 +208,13 @@ def _literal(expr: e.Literal) -> tuple[Kind, VectorOf]:
 
 
 def _unary(expr: e.Unary, kinds: Kinds) -> tuple[Kind, VectorOf]:
-    if expr.op is e.UnaryOp.NOT:
-        truth = compile_truth(expr.operand, kinds)
+    if expr.op in (e.UnaryOp.NOT, e.UnaryOp.IS_NOT_TRUE):
+        compile_negated = compile_truth if expr.op is e.UnaryOp.IS_NOT_TRUE else _compile_logical
+        condition = compile_negated(expr.operand, kinds)
 
         def negated(rows: Rows) -> Vector:
-            found = truth(rows)
-            return Vector(~found.data, unsure=found.unsure)
+            found = condition(rows)
+            return found._replace(data=~found.data)
 
         return Kind.BOOLEAN, negated
     kind, operand = compile_vector(expr.operand, kinds)
@@ -270,15 +276,28 @@ def _operand(expr: e.Expr, kinds: Kinds) -> tuple[Kind, VectorOf]:
 
 
 def _connective(is_and: bool, expr: e.Binary, kinds: Kinds) -> VectorOf:
-    first, second = compile_truth(expr.left, kinds), compile_truth(expr.right, kinds)
+    first, second = _compile_logical(expr.left, kinds), _compile_logical(expr.right, kinds)
 
     def connect(rows: Rows) -> Vector:
         a, b = first(rows), second(rows)
-        reached = a.data if is_and else ~a.data
-        unsure = either(a.unsure, both(b.unsure, reached))
-        return Vector(a.data & b.data if is_and else a.data | b.data, unsure=unsure)
+        if a.nulls is None and b.nulls is None:
+            reached = a.data if is_and else ~a.data
+            return Vector(a.data & b.data if is_and else a.data | b.data, unsure=either(a.unsure, both(b.unsure, reached)))
+        a_true, a_false = _decided(a)
+        b_true, b_false = _decided(b)
+        is_true = a_true & b_true if is_and else a_true | b_true
+        is_false = a_false | b_false if is_and else a_false & b_false
+        unsure = either(a.unsure, both(b.unsure, ~a_false if is_and else ~a_true))
+        return Vector(is_true, nulls=~(is_true | is_false), unsure=unsure)
 
     return connect
+
+
+def _decided(found: Vector) -> tuple[Any, Any]:
+    """Return where a condition is True, and where it is False."""
+    if found.nulls is None:
+        return found.data, ~found.data
+    return found.data & ~found.nulls, ~(found.data | found.nulls)
 
 
 def _comparison(op: e.BinaryOp, left: tuple[Kind, VectorOf], right: tuple[Kind, VectorOf], *, are_columns: bool) -> VectorOf:

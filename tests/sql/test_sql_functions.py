@@ -24,6 +24,12 @@ from logflume.streams.functions.table_functions import cube_explode
 from logflume.streams.java_time import format_timestamp, parse_timestamp
 
 VALUES: dict[str, Any] = {
+    "NOT CAST(NULL AS BOOLEAN)": None,
+    "NOT (CAST(NULL AS BOOLEAN) AND TRUE)": None,
+    "NOT (FALSE OR CAST(NULL AS BOOLEAN))": None,
+    "CAST(NULL AS BOOLEAN) AND FALSE": False,
+    "TRUE OR CAST(NULL AS BOOLEAN)": True,
+    "NOT (CAST(NULL AS INT) = 1)": True,
     "ABS(-3) + SIGN(-2)": 2,
     "CEIL(1.2E0)": 2.0,
     "FLOOR(CAST(-1.25 AS DECIMAL(5, 2)))": Decimal("-2.00"),

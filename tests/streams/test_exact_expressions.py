@@ -89,7 +89,8 @@ def trees(draw: Any, type: DataType, depth: int) -> Expr:
 def _conditions(draw: Any, depth: int) -> Expr:
     choice = draw(st.integers(0, 3))
     if choice == 0:
-        return Unary(UnaryOp.NOT, draw(trees(BOOLEAN, depth)), BOOLEAN)
+        op = draw(st.sampled_from([UnaryOp.NOT, UnaryOp.IS_NOT_TRUE]))
+        return Unary(op, draw(trees(BOOLEAN, depth)), BOOLEAN)
     if choice == 1:
         op = draw(st.sampled_from([UnaryOp.IS_NULL, UnaryOp.IS_NOT_NULL]))
         return Unary(op, draw(trees(draw(st.sampled_from([*NUMBERS, STRING, BOOLEAN])), depth)), BOOLEAN)
@@ -134,6 +135,8 @@ def evaluate(tree: Any, row: dict[str, Any]) -> Any:
         case Literal():
             return tree.value
         case Unary(UnaryOp.NOT, operand):
+            return {True: False, False: True, None: None}[evaluate(operand, row)]
+        case Unary(UnaryOp.IS_NOT_TRUE, operand):
             return evaluate(operand, row) is not True
         case Unary(UnaryOp.IS_NULL, operand):
             return evaluate(operand, row) is None
@@ -142,10 +145,13 @@ def evaluate(tree: Any, row: dict[str, Any]) -> Any:
         case Unary(UnaryOp.NEG, operand):
             value = evaluate(operand, row)
             return None if value is None else wrap(-value, tree.type)
-        case Binary(BinaryOp.AND, left, right):
-            return evaluate(left, row) is True and evaluate(right, row) is True
-        case Binary(BinaryOp.OR, left, right):
-            return evaluate(left, row) is True or evaluate(right, row) is True
+        case Binary(BinaryOp.AND | BinaryOp.OR, left, right):
+            decides = tree.op is BinaryOp.OR
+            first = evaluate(left, row)
+            if first is decides:
+                return decides
+            second = evaluate(right, row)
+            return decides if second is decides else None if None in (first, second) else not decides
         case Binary():
             return _evaluate_binary(tree, row)
         case Cast():
