@@ -29,10 +29,13 @@ from logflume.log.protocol import frames, messages
 
 @contextlib.contextmanager
 def running_broker(data_dir: str, *configs: str) -> Iterator[tuple[str, int, psutil.Process, float]]:
-    """Start a broker process; yield host, port, the process and the seconds until it was ready."""
+    """Start a broker process; yield host, port, the process and the seconds until it was ready.
+
+    It keeps everything: the records that are measured with have old timestamps.
+    """
     begin_s = time.perf_counter()
     command = [sys.executable, *SERVER, "--data", data_dir, "--listen", "127.0.0.1:0"]
-    for config in configs:
+    for config in ("log.retention.ms=-1", *configs):
         command += ["--config", config]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
