@@ -67,6 +67,7 @@ class Consumer:
         self._loop = loop
         self._group_id = group_id
         self._ready = threading.Condition()
+        self._turn_s = max_poll_interval_ms / 3000
         self._is_woken = False
         self._is_kicking = False
         self._closed = False
@@ -183,7 +184,7 @@ class Consumer:
                 if rest <= 0:
                     return []
                 if not self._fetcher.has_news() and not self._has_group_news():
-                    self._ready.wait(rest)
+                    self._ready.wait(min(rest, self._turn_s))  # who waits in a poll is heard of meanwhile
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on from `offset` (an offset that is out of range is noticed by the next fetch)."""

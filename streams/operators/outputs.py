@@ -100,6 +100,11 @@ class OutputWork(Work):
         assert not isinstance(self._node, g.Route), "a Route says where its records go"
         self.put(batch, self._node.topic)
 
+    def process_all(self, batches: Sequence[tuple[str, Batch]]) -> None:
+        """Take them one after the other: what goes to a topic is put in order of cause behind this (`put_out`)."""
+        for source, batch in batches:
+            self.process(batch, source)
+
     def put(self, batch: Batch, topic: str) -> None:
         """Encode records and send them to a topic."""
         name, times = self._node.name, batch.times

@@ -261,7 +261,7 @@ class BoundProgram:
 
     def forward(self, node: str, batch: Batch) -> None:
         self.rows_by_node[node] = self.rows_by_node.get(node, 0) + len(batch)
-        if self._is_careful or node in self._careful:
+        if self._is_careful or (node in self._careful and batch.order is not None):
             self._forward_rows(node, batch)
             return
         children = self._children[node]

@@ -158,8 +158,9 @@ def _raised(cause: object) -> object:
     """Return what a callable has raised as it is told: with its type, which may be all that it says, and the user's line."""
     if not isinstance(cause, Exception) or isinstance(cause, LogflumeError):
         return cause
-    frame = users_frame(frame for frame, _ in traceback.walk_tb(cause.__traceback__))
-    where = "" if frame is None else f" in {named(frame)}"
+    lines = dict(traceback.walk_tb(cause.__traceback__))  # where each raised; a frame tells the line that it ran last
+    frame = users_frame(lines)
+    where = "" if frame is None else f" in {named(frame, lines[frame])}"
     return f"{type(cause).__name__}: {cause}{where}"
 
 

@@ -96,6 +96,6 @@ def _is_ours(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__", "")).startswith("logflume.")
 
 
-def named(frame: FrameType) -> str:
-    """Return a function with the line that it has come to."""
-    return f"{frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})"
+def named(frame: FrameType, line: int | None = None) -> str:
+    """Return a function with the line that it has come to, or another one."""
+    return f"{frame.f_code.co_qualname} ({frame.f_code.co_filename}:{line or frame.f_lineno})"

@@ -135,6 +135,17 @@ def test_a_member_that_is_not_polled_leaves_and_comes_back(log: Log, topic: str)
     lazy.close()
 
 
+def test_a_member_that_waits_in_a_long_poll_stays(log: Log, topic: str, options: dict[str, Any]) -> None:
+    log.admin().create_topic(topic)
+    revoked: list[TopicPartition] = []
+    waiting = log.consumer(group_id=topic, max_poll_interval_ms=1000, **options)
+    waiting.subscribe([topic], on_revoked=revoked.extend)
+    wait_until(lambda: waiting.poll(timeout_s=0.1) or waiting.assignment())
+    assert waiting.poll(timeout_s=5.0) == []
+    assert (revoked, waiting.assignment()) == ([], (TopicPartition(topic, 0),))
+    waiting.close()
+
+
 def test_an_assignor_the_broker_does_not_have_is_refused(log: Log, topic: str) -> None:
     consumer = log.consumer(group_id=topic, group_protocol="consumer", server_assignor="sorted")
     consumer.subscribe([topic])

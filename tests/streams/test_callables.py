@@ -174,13 +174,21 @@ def test_the_engine_leaves_such_records_out_and_keeps_them(log: Log, tmp_path: P
 def test_the_engine_tells_the_type_and_the_line_of_what_a_callable_raises(
     log: Log, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    seen = []
+
+    def price(value: Any) -> Any:
+        try:
+            return value["price"]
+        finally:
+            seen.append(value)
+
     app = lf.App("callables")
-    rows(app).map_values(lambda value: value["price"]).to("out")
+    rows(app).map_values(price).to("out")
     send_json(log, "in", [("k", {"n": 1}, 1000)])
     with running(app, log, tmp_path / "state") as engine:
         until(lambda: engine.status().dropped == {"callable": 1}, engine)
         (left_out,) = engine.status().left_out
-    line = test_the_engine_tells_the_type_and_the_line_of_what_a_callable_raises.__code__.co_firstlineno + 4
+    line = price.__code__.co_firstlineno + 2
     for told in (left_out.first, caplog.text):
         assert "KeyError: 'price' in " in told
         assert f"({__file__}:{line})" in told
