@@ -28,7 +28,7 @@ def test_a_query_takes_the_rows_as_records_without_a_problem(name: str, events: 
     app = lf.App("nexmark")
     made = QUERIES[name](app)
     (made.to_stream() if isinstance(made, lf.Table) else made).to("out")
-    running = Running(app)
+    running = Running(app.plan())
     for topic, chunk in chunks(events):
         running.take(topic, chunk)
     running.commit()
