@@ -297,7 +297,9 @@ class Admin(Protocol):
 
     def create_topic(
         self, name: str, *, partitions: int = 1, replication_factor: int = -1, configs: Mapping[str, str] | None = None
-    ) -> None: ...
+    ) -> TopicDescription | None:
+        """Create a topic and return it; None where whoever makes it may not describe it."""
+        ...
 
     def ensure_topic(self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> TopicDescription:
         """Create the topic if it does not exist; return it as it is."""

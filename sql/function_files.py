@@ -65,7 +65,7 @@ def load_functions(path: Path, base: Library | None = None) -> Library:
     known = base or builtin_library()
     rows: dict[str, Scalar | Aggregate] = {}
     kinds: dict[str, str] = {}
-    for file in _files(path):
+    for file in function_files(path):
         for attribute, declaration in _declared(file).items():
             name, kind = declaration.name, declaration.kind
             if known.kind_of(name) is not None:
@@ -87,7 +87,8 @@ def functions_at(path: Path | None) -> Library | None:
     return None if path is None else load_functions(path)
 
 
-def _files(path: Path) -> list[FunctionFile]:
+def function_files(path: Path) -> list[FunctionFile]:
+    """Return a file, or those of a folder (`*.py`, but `_*.py`), and their text. Raises InvalidInput: as `load_functions`."""
     if path.is_dir():
         found = sorted(each for each in path.glob("*.py") if not each.name.startswith("_"))
         if not found or len(found) > FILES_MAX:

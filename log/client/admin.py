@@ -44,13 +44,25 @@ class Admin:
 
     def create_topic(
         self, name: str, *, partitions: int = 1, replication_factor: int = -1, configs: Mapping[str, str] | None = None
-    ) -> None:
-        """Create a topic; on return its partitions have leaders. `partitions`: -1 for the broker's `num.partitions`.
+    ) -> TopicDescription | None:
+        """Create a topic and return it; then its partitions have leaders. `partitions`: -1 for the broker's `num.partitions`.
+
+        None: whoever makes it may not describe it, so it was not waited for.
 
         Raises:
             KafkaError: TOPIC_ALREADY_EXISTS, INVALID_CONFIG and so on.
         """
-        self._run(self._create_topics({name: NewTopic(partitions, configs or {}, replication_factor)}, may_exist=False))
+
+        async def create() -> TopicDescription | None:
+            await self._create_topics({name: NewTopic(partitions, configs or {}, replication_factor)}, may_exist=False)
+            try:
+                return _description((await self._when_visible([name]))[name])
+            except KafkaError as error:
+                if error.error is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    raise
+                return None  # the right to create does not bring that to describe, and the topic is there
+
+        return self._run(create())
 
     def ensure_topic(self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None) -> TopicDescription:
         """Create the topic if it does not exist; return it as it is."""
@@ -58,8 +70,12 @@ class Admin:
 
     def ensure_topics(self, wanted: Mapping[str, NewTopic]) -> dict[str, TopicDescription]:
         """Create those of these topics that do not exist, by one request; return all as they are."""
-        found = self._run(self._create_topics(wanted, may_exist=True)) if wanted else {}
-        return {name: _description(info) for name, info in found.items()}
+
+        async def ensure() -> Mapping[str, TopicInfo]:
+            await self._create_topics(wanted, may_exist=True)
+            return await self._when_visible(wanted)
+
+        return {name: _description(info) for name, info in self._run(ensure()).items()} if wanted else {}
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic. Raises UnknownName."""
@@ -284,12 +300,14 @@ class Admin:
 
         return await with_retries(attempt, timeout_s=TIMEOUT_S, on_failure=forget)
 
-    async def _create_topics(self, wanted: Mapping[str, NewTopic], *, may_exist: bool) -> dict[str, TopicInfo]:
+    async def _create_topics(self, wanted: Mapping[str, NewTopic], *, may_exist: bool) -> None:
         config_class = messages.CreateTopicsRequest.CreatableTopicConfig
         request = messages.CreateTopicsRequest(topics=[], timeout_ms=30_000)
         for name, new in wanted.items():
             if new.partitions < 1 and new.partitions != -1:
-                raise InvalidInput(f"topic {name!r}: expected at least 1 partition, found {new.partitions}")
+                raise InvalidInput(
+                    f"topic {name!r}: expected 1 or more partitions, or -1 for the broker's number, found {new.partitions}"
+                )
             topic = messages.CreateTopicsRequest.CreatableTopic(
                 name=name,
                 num_partitions=new.partitions,
@@ -307,8 +325,12 @@ class Admin:
             if topic.error_code not in accepted:
                 _check(topic.error_code, topic.error_message, topic=topic.name)
 
+    async def _when_visible(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """Return topics that were made, once all their partitions have leaders."""
+        wanted = list(names)
+
         async def look() -> dict[str, TopicInfo]:
-            infos = await self._cluster.refresh(list(wanted))
+            infos = await self._cluster.refresh(wanted)
             for name in wanted:
                 if name not in infos or any(p.leader < 0 for p in infos[name].partitions):
                     raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, topic=name)

@@ -19,7 +19,7 @@ from logflume.cli.places import PLACES, Offsets, offsets_at
 from logflume.log import InvalidInput, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from logflume.log import Consumer, Log, Record
+    from logflume.log import Admin, Consumer, Log, Record
 
 app = make_app("")
 
@@ -89,23 +89,23 @@ def read(
         if tp.partition >= count:
             raise InvalidInput(f"topic {topic} has partitions 0 to {count - 1}, not {tp.partition}")
     consumer = log.consumer(group_id=group, read_committed=committed)
-    ends = admin.end_offsets(partitions, read_committed=committed)
-    if group:
-        consumer.subscribe([topic])
-        print(f"reading {topic} as group {group}, from its committed offsets", file=sys.stderr)
-    else:
-        first = admin.start_offsets(partitions)
-        places = offsets_at(start, first, ends, admin, option="--from")
-        if start.startswith("-") and places != ends:
-            places = last_records(consumer, first, ends, -int(start))
-        consumer.assign(partitions)
-        for tp, offset in places.items():
-            consumer.seek(tp, max(offset, first[tp]))
-        print(f"reading {topic} from {start}", file=sys.stderr)
-    idle_since = time.monotonic()
     taken: dict[TopicPartition, OffsetAndMetadata] = {}
     left = sys.maxsize if limit is None else limit
     try:
+        ends = admin.end_offsets(partitions, read_committed=committed)
+        if group:
+            consumer.subscribe([topic])
+            print(f"reading {topic} as group {group}, from its committed offsets", file=sys.stderr)
+        else:
+            first = admin.start_offsets(partitions)
+            places = offsets_at(start, first, ends, admin, option="--from")
+            if start.startswith("-") and places != ends:
+                places = last_records(consumer, admin, first, ends, -int(start), committed=committed)
+            consumer.assign(partitions)
+            for tp, offset in places.items():
+                consumer.seek(tp, max(offset, first[tp]))
+            print(f"reading {topic} from {start}", file=sys.stderr)
+        idle_since = time.monotonic()
         while True:
             chunks = consumer.poll(timeout_s=0.5)
             for chunk in chunks:
@@ -124,8 +124,11 @@ def read(
                 idle_since = time.monotonic()
             held = consumer.assignment() if group else partitions
             wait_s = patience_s if held else max(patience_s, 30.0)
-            if time.monotonic() - idle_since >= wait_s and all(consumer.position(tp) >= ends.get(tp, 0) for tp in held):
-                return
+            if time.monotonic() - idle_since >= wait_s:
+                if all(consumer.position(tp) >= ends.get(tp, 0) for tp in held):
+                    return
+                if not chunks:
+                    ends = lowered(ends, admin, committed=committed)
     finally:
         try:
             if group and taken:
@@ -134,7 +137,13 @@ def read(
             consumer.close()
 
 
-def last_records(consumer: Consumer, starts: Offsets, ends: Offsets, count: int) -> Offsets:
+def lowered(ends: Offsets, admin: Admin, *, committed: bool) -> Offsets:
+    """Return the ends, lower where the log has lost records since: an end that is gone would be waited for without end."""
+    now = admin.end_offsets(list(ends), read_committed=committed)
+    return {tp: min(end, now[tp]) for tp, end in ends.items()}
+
+
+def last_records(consumer: Consumer, admin: Admin, starts: Offsets, ends: Offsets, count: int, *, committed: bool) -> Offsets:
     """Return where the last `count` records of each partition begin: a transaction's marker, and what compaction took, is none.
 
     Looks back eight times as far wherever there were too few.
@@ -148,7 +157,10 @@ def last_records(consumer: Consumer, starts: Offsets, ends: Offsets, count: int)
         for tp, offset in first.items():
             consumer.seek(tp, offset)
         while any(consumer.position(tp) < ends[tp] for tp in left):
-            for chunk in consumer.poll(timeout_s=0.5):
+            chunks = consumer.poll(timeout_s=0.5)
+            if not chunks:
+                ends = lowered(ends, admin, committed=committed)
+            for chunk in chunks:
                 tp = TopicPartition(chunk.topic, chunk.partition)
                 seen[tp].extend(offset for offset in chunk.offsets.tolist() if offset < ends[tp])
         for tp in left:

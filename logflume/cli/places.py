@@ -8,6 +8,8 @@ from logflume.log import Admin, InvalidInput, TopicPartition
 
 PLACES = "beginning (earliest), end (latest), an offset, -N for the last N of each partition, or a time (2026-01-31T12:00, UTC)"
 Offsets = dict[TopicPartition, int]
+_DIGITS_MAX = 18
+"""Of a number: any such fits an offset of 64 bits."""
 
 
 def offsets_at(place: str, starts: Offsets, ends: Offsets, admin: Admin, *, option: str) -> Offsets:
@@ -19,7 +21,9 @@ def offsets_at(place: str, starts: Offsets, ends: Offsets, admin: Admin, *, opti
         return dict(starts)
     if place in ("end", "latest"):
         return dict(ends)
-    if place.removeprefix("-").isdecimal():
+    if (digits := place.removeprefix("-")).isdecimal():
+        if len(digits) > _DIGITS_MAX:
+            raise InvalidInput(f"{option} expects a number of at most {_DIGITS_MAX} digits, found {place[:60]!r}")
         number = int(place)
         if place.startswith("-"):
             return {tp: max(starts[tp], ends[tp] + number) for tp in starts}

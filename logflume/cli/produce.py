@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_done
-from logflume.log import InvalidInput, UnknownName
+from logflume.log import InvalidInput, LogflumeError, UnknownName
 
 if TYPE_CHECKING:
-    from logflume.log import Headers, RecordMetadata
+    from logflume.log import Headers, Producer, RecordMetadata
 
     LineWriter = Callable[[bytes], tuple[bytes | None, Headers]]
 
@@ -67,16 +68,29 @@ def produce(
                     key, value = split_line(line.rstrip(b"\r\n"), separator)
                     payload, headers = write(value)
                 except InvalidInput as error:
-                    producer.flush()
-                    raise InvalidInput(f"line {number}: {error}; lines before it that are written: {len(sent)}") from None
+                    refused, written = outcome(producer, sent)
+                    told = InvalidInput(f"line {number}: {error}; lines before it that are written: {written}")
+                    if refused is not None:
+                        told.add_note(f"line {refused[0]} was refused: {refused[1]}")
+                    raise told from None
                 sent.append(producer.send(topic, payload, key=key, partition=partition, headers=headers))
-        producer.flush()
-        for future in sent:
-            future.result()
+        refused, written = outcome(producer, sent)
         producer.close()
+        if refused is not None:
+            refused[1].add_note(f"line {refused[0]} is the first that was refused; written are {written} of {len(sent)} lines")
+            raise refused[1]
     print(f"wrote {len(sent)} record{'' if len(sent) == 1 else 's'} to {topic}", file=sys.stderr)
     if as_json:
         print_done("", as_json=True, topic=topic, records=len(sent))
+
+
+def outcome(producer: Producer, sent: Sequence[Future[RecordMetadata]]) -> tuple[tuple[int, BaseException] | None, int]:
+    """Wait for the records of the first lines; return number and error of the first refused one, and how many are written."""
+    with suppress(LogflumeError):  # each future says it too, of its own line
+        producer.flush()
+    errors = [future.exception() for future in sent]
+    refused = next(((number, error) for number, error in enumerate(errors, 1) if error is not None), None)
+    return refused, errors.count(None)
 
 
 def line_writer(topic: str, format: str | None, schema: Path | None, registry: str | None, *, ids_in_headers: bool) -> LineWriter:

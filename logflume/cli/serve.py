@@ -136,7 +136,7 @@ def serve(
         options += ["--config", f"{REGISTRY_SETTING}=http://{registry_address}"]
     if config_file:
         options += ["--config-file", str(config_file)]
-    broker = Child("broker", [*python, "logflume.log.server", "--data", str(data), *own_listen, *options])
+    broker = Child("broker", [*python, "logflume.log.server", "--data", str(data), *own_listen, *options], ends_last=True)
     supervisor.add(broker)
     wait_ready(broker, host, port, lambda: supervisor.is_stopping)
     if supervisor.is_stopping:

@@ -20,6 +20,7 @@ from logflume.log import InvalidInput, LogflumeError
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from logflume.sql.function_files import FunctionFile
     from logflume.sql.notebook import NotebookRunner
 
 
@@ -37,6 +38,7 @@ class SqlCells:
         self._shell = shell
         self._opened = ExitStack()
         self._runners: dict[str, NotebookRunner] = {}
+        self._functions: dict[str, tuple[FunctionFile, ...]] = {}  # of each session, as they were when it was opened
         self._last_place: str | None = None
         # As pools of threads do, and before them (the last one first): what `atexit` has comes when no engine can work any more.
         threading._register_atexit(self.close)  # type: ignore[attr-defined]
@@ -44,6 +46,7 @@ class SqlCells:
     def close(self) -> None:
         """End all sessions. Idempotent."""
         self._runners.clear()
+        self._functions.clear()
         self._last_place = None
         self._opened.close()
 
@@ -76,20 +79,28 @@ class SqlCells:
         else:
             address, connectors = place_of(server, given.data, given.bootstrap)
         if address in self._runners:
-            if given.functions is not None:
+            if given.functions is not None and self._functions[address] != _files_at(given.functions):
                 raise InvalidInput(
-                    f"the session with {address} has its functions since it was opened; %reload_ext logflume ends it, the next "
-                    "cell opens one with --functions"
+                    f"the session with {address} was not opened with these functions as they are now; "
+                    "%reload_ext logflume ends it, the next cell opens one with --functions"
                 )
         else:
             from logflume.sql.batch import open_executor
             from logflume.sql.notebook import NotebookRunner
 
             own = own_functions(given.functions, server)
+            self._functions[address] = _files_at(given.functions)
             opened = self._opened.enter_context(open_executor(address, ca=given.ca, connectors=connectors, functions=own))
             self._runners[address] = NotebookRunner(opened)
         self._last_place = address
         return self._runners[address]
+
+
+def _files_at(path: Path | None) -> tuple[FunctionFile, ...]:
+    """Return the files with functions, by their full names: a notebook's directory may change between two cells."""
+    from logflume.sql.function_files import function_files
+
+    return () if path is None else tuple(function_files(path.resolve()))
 
 
 class _Parser(argparse.ArgumentParser):

@@ -1,8 +1,8 @@
 """Keeps child processes running (architecture, D14): starts them, restarts what dies with a growing pause and shows the cause.
 
-A child that ends before `stop` is started again. The supervisor's own end takes the children with it: all but the first at
-once, then the first, which the others work with (the broker), by SIGTERM, then, after `stop_timeout_s` or when `stop` is called
-a second time, by SIGKILL; a supervisor that is killed leaves no orphans either: each child holds its lifeline
+A child that ends before `stop` is started again. The supervisor's own end takes the children with it: all at once, and
+only then a child that the others work with (`ends_last`: the broker), by SIGTERM, then, after `stop_timeout_s` or when `stop`
+is called a second time, by SIGKILL; a supervisor that is killed leaves no orphans either: each child holds its lifeline
 (`log/children.py`). A terminal's Ctrl-C reaches the supervisor alone, because the children are not in its process group.
 """
 
@@ -35,6 +35,8 @@ class Child:
     argv: Sequence[str]
     env: Mapping[str, str] | None = None
     stdout: int | None = None
+    ends_last: bool = False
+    """The others work with it: it is stopped once they have ended."""
     process: subprocess.Popen[bytes] | None = None
     started_at_s: float = 0.0
     next_start_at_s: float = 0.0
@@ -131,8 +133,8 @@ class Supervisor:
         child.pause_s = min(child.pause_s * 2, MAX_PAUSE_S)
 
     def _stop_all(self) -> None:
-        self._stop_together(self._children[1:])
-        self._stop_together(self._children[:1])
+        for is_last in (False, True):
+            self._stop_together([child for child in self._children if child.ends_last is is_last])
         self._lifeline.close()
 
     def _stop_together(self, children: Sequence[Child]) -> None:

@@ -47,10 +47,10 @@ def create(
     """
     configs = parse_configs(config or [])
     with open_log(data, bootstrap, may_create=True) as log:
-        admin = log.admin()
-        admin.create_topic(name, partitions=partitions or -1, replication_factor=replication_factor, configs=configs)
-        count = partitions or admin.describe_topics([name])[name].partitions
-    text = f"created topic {name} with {count} partition{'' if count == 1 else 's'}"
+        made = log.admin().create_topic(name, partitions=partitions or -1, replication_factor=replication_factor, configs=configs)
+    count = partitions if made is None else made.partitions
+    known = "" if count is None else f" with {count} partition{'' if count == 1 else 's'}"
+    text = f"created topic {name}{known}"
     print_done(text, as_json=as_json, created=name, partitions=count, configs=configs)
 
 

@@ -238,7 +238,7 @@ def _put_big(out: int, at: int, value: int, size: int) -> int:
 
 
 @njit
-def put_integer(out: int, at: int, value: int) -> int:
+def _put_integer(out: int, at: int, value: int) -> int:
     """Write a number in as few bytes as it takes; return the position after it."""
     if -32 <= value < 128:
         store_byte(out, at, value)
@@ -309,7 +309,7 @@ def write(
                 at = _put_big(target, at + 1, load_word(data, i << 3), 8)
             elif operation in (INT, LONG):
                 value: Any = load_word(data, i << 3)
-                at = put_integer(target, at, value)
+                at = _put_integer(target, at, value)
             else:
                 size: Any = load_word(columns[f, 2], i << 3)
                 if size < 0:

@@ -71,6 +71,14 @@ def test_an_administrator_lets_a_client_in_and_out(server: str, data: Path) -> N
     assert rows("acl", "list", *owner) == []
 
 
+def test_a_topic_that_its_maker_may_not_describe_is_told_as_made(server: str, data: Path) -> None:
+    owner, client = ("--data", str(data)), ("--bootstrap", server)
+    run("acl", "create", "--principal", "User:ANONYMOUS", "--topic", "made", "--prefixed", "--operation", "create", *owner)
+    assert run("topic", "create", "made", *client)[0] == "created topic made\n"
+    assert run("topic", "create", "made-3", "--partitions", "3", *client)[0] == "created topic made-3 with 3 partitions\n"
+    assert {"made", "made-3"} <= {row["topic"] for row in rows("topic", "list", *owner)}
+
+
 def test_a_client_asks_for_its_own_rights(server: str, data: Path) -> None:
     owner, topic = ("--data", str(data)), ("--topic", "mine", "--group", "mine")
     run("topic", "create", "mine", *owner)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from logflume.cli import main
-from logflume.log import connect
+from logflume.cli.consume import last_records
+from logflume.log import TopicPartition, connect
 
 Captured = pytest.CaptureFixture[str]
 
@@ -53,7 +54,9 @@ def test_reading_begins_at_a_word_an_offset_or_a_time(capsys: Captured, dated: t
     assert sorted(line[-1] for line in out_of(capsys, "consume", *dated, "--from", place)) == list(values)
 
 
-@pytest.mark.parametrize("place", ["yesterday", "1969-12-31", "--5", "1970-01-01T99:00", ""])
+@pytest.mark.parametrize(
+    "place", ["yesterday", "1969-12-31", "--5", "1970-01-01T99:00", "", "9" * 20, "-" + "9" * 20, "-" + "9" * 5000]
+)
 def test_a_place_that_is_none_is_refused_with_what_is_one(capsys: Captured, dated: tuple[str, ...], place: str) -> None:
     assert "--from expects" in refused(capsys, "consume", *dated, f"--from={place}")
 
@@ -128,3 +131,35 @@ def test_a_line_that_is_no_record_says_how_many_before_it_are_written(
     assert cause in said
     assert "lines before it that are written: 2" in said
     assert len(out_of(capsys, "consume", "t", *where)) == 2
+
+
+def test_a_line_that_the_broker_refuses_is_named_with_how_many_are_written(capsys: Captured, tmp_path: Path) -> None:
+    where = ("--data", str(tmp_path / "data"))
+    with connect(tmp_path / "data") as log:
+        log.admin().create_topic("t")
+    (tmp_path / "lines").write_text("ok\n" + "x" * 1_048_576 + "\nlast\n")
+    said = refused(capsys, "produce", "t", "--file", str(tmp_path / "lines"), *where)
+    assert "MESSAGE_TOO_LARGE" in said
+    assert "line 2 is the first that was refused; written are 2 of 3 lines" in said
+    assert [line.split()[-1] for line in out_of(capsys, "consume", "t", *where)] == ["ok", "last"]
+
+
+def test_a_line_that_is_no_record_is_told_beside_one_that_the_broker_refuses(capsys: Captured, tmp_path: Path) -> None:
+    where = ("--data", str(tmp_path / "data"))
+    with connect(tmp_path / "data") as log:
+        log.admin().create_topic("t", configs={"max.message.bytes": "200"})
+    (tmp_path / "lines").write_text(f"a:{'x' * 300}\nb:{'x' * 300}\nbroken\n")
+    said = refused(capsys, "produce", "t", "-K", ":", "--file", str(tmp_path / "lines"), *where)
+    assert "line 3: no key separator ':': 'broken'; lines before it that are written: 0" in said
+    assert "line 1 was refused: MESSAGE_TOO_LARGE" in said
+
+
+def test_the_last_records_are_found_where_the_end_is_lower_by_now(tmp_path: Path) -> None:
+    tp = TopicPartition("t", 0)
+    with connect(tmp_path / "data") as log, log.producer() as producer:
+        log.admin().create_topic("t")
+        for number in range(3):
+            producer.send("t", b"%d" % number)
+        producer.flush()
+        with log.consumer() as consumer:
+            assert last_records(consumer, log.admin(), {tp: 0}, {tp: 5}, 2, committed=True) == {tp: 1}

@@ -110,17 +110,28 @@ while True:
 """
 
 
-def test_those_who_work_with_the_first_child_are_stopped_together_and_then_it(tmp_path: Path) -> None:
-    """Each of two ends only when the other one has been asked too, and the first only after both: else it is a kill."""
+def stopped(folder: Path, waits_for: dict[str, str], *, last: str | None = None) -> list[str]:
+    """Start children that end once a file is there, stop them, and return what the supervisor said: nothing without a kill."""
     said: list[str] = []
-    supervisor = Supervisor(lambda _, line: said.append(line), stop_timeout_s=30)
-    waits_for = {"broker": "sql.ended", "engine": "sql.asked", "sql": "engine.asked"}
+    supervisor = Supervisor(lambda _, line: said.append(line), stop_timeout_s=10)
     for name, other in waits_for.items():
-        supervisor.add(Child(name, [sys.executable, "-c", ENDING, str(tmp_path / name), str(tmp_path / other)]))
-    eventually(lambda: all((tmp_path / name).exists() for name in waits_for), "the children start")
+        argv = [sys.executable, "-c", ENDING, str(folder / name), str(folder / other)]
+        supervisor.add(Child(name, argv, ends_last=name == last))
+    eventually(lambda: all((folder / name).exists() for name in waits_for), "the children start")
     supervisor.stop()
     supervisor.run()
-    assert said == []
+    return said
+
+
+def test_equal_children_are_stopped_together(tmp_path: Path) -> None:
+    """Each ends only when the other one has been asked too: else it is a kill."""
+    assert stopped(tmp_path, {"worker-0": "worker-1.asked", "worker-1": "worker-0.asked"}) == []
+
+
+def test_a_child_that_others_work_with_is_stopped_after_them(tmp_path: Path) -> None:
+    """Each of two ends only when the other one has been asked too, and the broker only after both: else it is a kill."""
+    waits_for = {"broker": "sql.ended", "engine": "sql.asked", "sql": "engine.asked"}
+    assert stopped(tmp_path, waits_for, last="broker") == []
     ended_ns = {name: (tmp_path / f"{name}.ended").stat().st_mtime_ns for name in waits_for}
     asked_ns = (tmp_path / "broker.asked").stat().st_mtime_ns
     assert asked_ns >= max(ended_ns["engine"], ended_ns["sql"])

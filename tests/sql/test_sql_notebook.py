@@ -162,10 +162,15 @@ def test_functions_of_a_file_are_there_from_the_session_s_first_cell_on(tmp_path
     assert opened.run(f"%%sql {data} {own}\n{CREATE}").is_done
     (shown,) = opened.run("%%sql\nSELECT spread(v) AS less FROM s WHERE id = 3;").shown
     assert shown.startswith("LESS\n29\n")
+    (tmp_path / "other.py").write_text(FUNCTION)
     for place in ("", data):
-        again = opened.run(f"%%sql {place} {own}\nSHOW STREAMS;")
+        assert opened.run(f"%%sql {place} {own}\nSHOW STREAMS;").is_done, "a cell may be run again"
+        again = opened.run(f"%%sql {place} --functions {tmp_path}/other.py\nSHOW STREAMS;")
         assert not again.is_done
-        assert "has its functions since it was opened; %reload_ext logflume ends it" in again.printed
+        assert "was not opened with these functions as they are now; %reload_ext logflume ends it" in again.printed
+    (tmp_path / "own.py").write_text(FUNCTION.replace("- 1", "- 2"))
+    assert "was not opened with these functions" in opened.run(f"%%sql {own}\nSHOW STREAMS;").printed
+    assert "was not opened with these functions" in opened.run(f"%%sql --data {opened.folder}/data {own}\nSHOW STREAMS;").printed
     for options, said in (
         (f"--data {tmp_path}/other --functions {tmp_path}/none.py", "functions cannot be read from"),
         (f"--server http://127.0.0.1:1 {own}", "functions run where the queries do: start the server with --functions"),
