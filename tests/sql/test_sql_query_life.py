@@ -188,7 +188,7 @@ def test_a_query_may_be_replaced_where_its_state_can_be_kept(engine: SqlEngine) 
     eventually(engine, "SELECT id, n, v FROM o;", [(2, "b", None), (7, "c", 7)])
     refused = {
         "CREATE OR REPLACE STREAM o AS SELECT id, v FROM s;": "changed, missing or reordered",
-        "CREATE OR REPLACE TABLE o AS SELECT id, COUNT(*) AS n FROM s GROUP BY id;": "has type = KSTREAM which is not upgradeable to KTABLE",
+        "CREATE OR REPLACE TABLE o AS SELECT id, COUNT(*) AS n FROM s GROUP BY id;": "KSTREAM which is not upgradeable to KTABLE",
         "CREATE OR REPLACE STREAM o AS SELECT n, id, v FROM s PARTITION BY n;": "Key columns must be identical",
     }
     list(engine.execute("CREATE TABLE c AS SELECT id, COUNT(*) AS k FROM s GROUP BY id;"))
