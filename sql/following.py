@@ -54,6 +54,7 @@ class Following:
         self.applied = Applied()
         self.problems: list[str] = []
         self.tables = Tables()
+        self._fitted = Applied()
         self.running, self._kind = running, kind
         self._left: list[Left] = []
         self._wanted: dict[str, Wanted] = {}
@@ -97,7 +98,6 @@ class Following:
         """
         with self.lock:
             failure: LogflumeError | None = None
-            before = self.applied
             for offset, command in self.commands.read_new(stop=None if needed is None else needed + 1):
                 try:
                     self.applied = self.applied.after(command, self.functions)
@@ -108,7 +108,7 @@ class Following:
                 except RecursionError:
                     self._problem(offset, command, "nested too deeply")
             if self.runs_queries:
-                self._fit_queries(before, compiled)
+                self._fit_queries(compiled)
                 if self.connectors is not None:
                     self.connectors.keep(self.catalog.connectors)
             if failure is not None:
@@ -118,10 +118,10 @@ class Following:
         self.problems.append(f"command {offset} ({command.statement[:SHOWN_CHARACTERS]}): {text}")
         _log.warning("command %d cannot be applied: %s", offset, text)
 
-    def _fit_queries(self, before: Applied, compiled: Mapping[str, Plan]) -> None:
-        """Stop queries that ended, changed or were paused since `before`; start those that should run and do not."""
-        if self.applied is not before:
-            self._stop_changed(before)
+    def _fit_queries(self, compiled: Mapping[str, Plan]) -> None:
+        """Stop queries that ended, changed or were paused since they were last fitted; start those that should run."""
+        if self.applied is not self._fitted:
+            self._stop_changed(self._fitted)
             self._wanted = {q: self._wanted_of(known) for q, known in self.applied.queries.items() if self._runs(q)}
         self._left = [left for left in self._left if not self.running.forget(left)]
         wanted, known = dict(self._wanted), self.applied.queries
@@ -129,6 +129,7 @@ class Following:
             if query_id in wanted:
                 wanted[query_id] = replace(wanted[query_id], compile=partial(self.compiled, query_id, known[query_id], plan))
         self.running.keep(wanted)
+        self._fitted = self.applied
 
     def _stop_changed(self, before: Applied) -> None:
         """Stop queries that do not go on as they were."""

@@ -5,7 +5,7 @@ With EMIT SNAPSHOT, CHANGES its rows go through a `Snapshot` first, which gives 
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import queue
 import tempfile
 import threading
@@ -29,6 +29,8 @@ from .running import GONE_TIMEOUT_S, STOP_TIMEOUT_S, compile_topology
 from .shared_readers import Follower, SharedReaders, has_reached
 from .snapshot import Snapshot, SnapshotMemory
 from .topology import build_topology
+
+_log = logging.getLogger("logflume.sql")
 
 
 def start_push(
@@ -156,8 +158,10 @@ def _run(compiled: Plan, topics: list[str], log: Log, offset_reset: str, *, has_
             engine.stop(timeout_s=STOP_TIMEOUT_S if is_there else GONE_TIMEOUT_S)
         finally:
             if is_there:
-                with contextlib.suppress(LogflumeError):  # whoever closes it has had its rows
+                try:
                     forget_application(log, options.state_dir, compiled.application, internal_topics(compiled))
+                except LogflumeError as error:  # whoever closes it has had its rows
+                    _log.warning("what the push query %s left is not removed: %s", compiled.application, error)
             folder.cleanup()
 
     def check() -> BaseException | None:

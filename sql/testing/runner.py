@@ -115,7 +115,7 @@ def _register_schemas(run: _Run, statements: list[ast.Statement]) -> None:
     own = {(topic.name, schema.side) for topic in run.case.topics for schema in topic.schemas}
     context = run.context()
     for statement in statements:
-        if isinstance(statement, ast.CreateType):
+        if isinstance(statement, ast.CreateType | ast.DropType):
             with contextlib.suppress(LogflumeError):
                 context = replace(context, catalog=apply_definition(statement, context))
         if isinstance(statement, ast.CreateSource):

@@ -26,24 +26,33 @@ def internal_topics(compiled: Plan) -> frozenset[str]:
 
 
 def forget_application(log: Log, state_dir: Path, application: str, topics: Iterable[str]) -> None:
-    """Remove what an application that no longer runs left: internal topics, consumer group, local state.
+    """Remove what an application that no longer runs left: consumer group, internal topics, local state.
 
     Raises:
-        LogflumeError: something could not be removed; everything else is.
+        KafkaError: its group has members, so it runs: nothing is removed (NON_EMPTY_GROUP).
+        LogflumeError: something could not be removed, all of which is named; everything else is.
     """
     admin = log.admin()
-    shutil.rmtree(state_dir / application, ignore_errors=True)
-    failure: LogflumeError | None = None
-    for remove in (*(partial(admin.delete_topic, topic) for topic in topics), partial(admin.delete_group, application)):
+    folder = state_dir / application
+    failures: dict[str, Exception] = {}
+    for what, remove in (
+        (f"group {application}", partial(admin.delete_group, application)),  # the first: it tells whether the application runs
+        *((f"topic {topic}", partial(admin.delete_topic, topic)) for topic in topics),
+        (f"folder {folder}", partial(shutil.rmtree, folder)),
+    ):
         try:
             remove()
-        except UnknownName:
+        except (UnknownName, FileNotFoundError):
             pass
-        except LogflumeError as error:
-            is_gone = isinstance(error, KafkaError) and error.error is ErrorCode.GROUP_ID_NOT_FOUND
-            failure = failure if is_gone else error
-    if failure is not None:
-        raise failure
+        except (LogflumeError, OSError) as error:
+            code = error.error if isinstance(error, KafkaError) else None
+            if code is ErrorCode.NON_EMPTY_GROUP:
+                raise
+            if code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                failures[what] = error
+    if failures:
+        listed = "; ".join(f"{what}: {error}" for what, error in failures.items())
+        raise LogflumeError(f"not all that {application!r} left could be removed: {listed}")
 
 
 def members_of(admin: Admin, application: str) -> Sequence[GroupMemberDescription]:

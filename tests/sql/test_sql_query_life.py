@@ -119,6 +119,26 @@ def test_what_a_query_left_and_could_not_be_removed_is_removed_later(
     assert "logflume-sql-Q" not in log.admin().list_groups()
 
 
+def test_a_query_starts_though_reading_its_command_broke_off_behind_it(
+    engine: SqlEngine, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_new = CommandLog.read_new
+
+    def breaks_off(self: CommandLog, *, stop: int | None = None) -> Iterator[tuple[int, Command]]:
+        yield from read_new(self, stop=stop)
+        raise TransportError("the server is away")
+
+    with SqlEngine(log, tmp_path / "other", runs_queries=False) as other, engine.following.lock:
+        list(other.execute("CREATE STREAM z AS SELECT * FROM s;"))
+        with monkeypatch.context() as patch:
+            patch.setattr(CommandLog, "read_new", breaks_off)
+            with pytest.raises(TransportError):
+                engine.following.catch_up()
+        (query_id,) = engine.following.applied.queries
+        engine.following.catch_up()
+        assert engine.following.running.engine(query_id) is not None
+
+
 def test_emit_final_is_pulled_as_what_has_left(engine: SqlEngine) -> None:
     list(
         engine.execute(

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import logflume.streams as lf
-from logflume.log import InvalidInput
-from logflume.streams.runtime import reset_application
+from logflume.log import InvalidInput, KafkaError, LogflumeError, TransportError
+from logflume.streams.runtime import forget_application, members_of, reset_application
 
 from .running import embedded, read, running, until
 
@@ -43,3 +43,27 @@ def test_a_reset_application_computes_everything_again(tmp_path: Path) -> None:
             until(lambda: len(counts()) > first and b'{"count":2}' in counts()[first:], engine)
         assert b'{"count":3}' not in counts(), "two, as at first: not counted on"
         assert b'{"count":4}' not in counts()
+
+
+def test_an_application_that_runs_loses_nothing(tmp_path: Path) -> None:
+    with embedded(tmp_path / "log") as log:
+        for topic in ("words", "counts", "mine"):
+            log.admin().ensure_topic(topic)
+        with running(counting(), log, tmp_path / "state") as engine:
+            until(lambda: bool(members_of(log.admin(), "counting")), engine)
+            with pytest.raises(KafkaError, match="NON_EMPTY_GROUP"):
+                forget_application(log, tmp_path / "state", "counting", ["mine"])
+            assert "mine" in log.admin().list_topics()
+            assert (tmp_path / "state" / "counting").exists()
+
+
+def test_all_that_could_not_be_removed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: object, topic: str) -> None:
+        raise TransportError(f"no answer about {topic}")
+
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "gone").write_bytes(b"a file, where a folder is expected")
+    with embedded(tmp_path / "log") as log:
+        monkeypatch.setattr(type(log.admin()), "delete_topic", fails)
+        with pytest.raises(LogflumeError, match=r"no answer about one.*no answer about two.*folder .*gone"):
+            forget_application(log, tmp_path / "state", "gone", ["one", "two"])
