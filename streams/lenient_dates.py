@@ -122,15 +122,8 @@ class _Reader:
     def _keep(self, part: _Part, number: int) -> None:
         letter = {"Y": "y", "L": "M"}.get(part.letter, part.letter)
         if letter == "y" and part.count <= 2 and number < 100:
-            number = _year_of_two_digits(number)
+            number += 1900 if number >= 50 else 2000  # a window that moves with today would change what a replay gives
         self.found[letter] = number
-
-
-def _year_of_two_digits(number: int) -> int:
-    """Of the hundred years that begin 80 years ago."""
-    first = date.today().year - 80
-    year = first - first % 100 + number
-    return year if year >= first else year + 100
 
 
 def parse_calendar_date(text: str, pattern: str) -> int:
@@ -150,6 +143,8 @@ def parse_calendar_date(text: str, pattern: str) -> int:
     whole, rest = divmod(_ms_of(found), DAY_MS)
     if rest:
         raise ValueError(f"Date format contains time field: '{pattern}'")
+    if not date.min.toordinal() <= days + whole <= date.max.toordinal():
+        raise ValueError(f"Failed to parse date '{text}' with formatter '{pattern}': its year is not 1 to 9999")
     return days - EPOCH_DAY + whole
 
 

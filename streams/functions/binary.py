@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 import struct
 
 from .scalar import Scalar, gives, over, scalar
 
 _NO_BASE64 = re.compile("[^A-Za-z0-9+/_-]")
+_HEX = re.compile("(?:[0-9A-Fa-f]{2})*")
 _OF_URLS = str.maketrans("-_", "+/")
 _ORDERS = {"BIG_ENDIAN": ">", "LITTLE_ENDIAN": "<"}
 
 
 def to_bytes(text: str, encoding: str) -> bytes:
-    """Read text of an encoding. Raises ValueError for an unknown encoding or text that is not of it."""
+    """Read text of an encoding; in base64 what is no digit of it, such as a line break, is left out.
+
+    Raises ValueError: an unknown encoding, or text that is not of it.
+    """
     match encoding.lower():
         case "hex":
-            return binascii.unhexlify(text)
+            return _bytes_of_hex(text)
         case "utf8":
             return text.encode()
         case "ascii":
             return text.encode("ascii", "replace")
         case "base64":
-            return base64.b64decode(text if "=" in text else text + "=" * (-len(text) % 4), validate=True)
+            return _bytes_of_base64(text)
     raise ValueError(f"unknown encoding {encoding!r}; expected hex, utf8, ascii or base64")
 
 
@@ -51,17 +54,20 @@ def encode(text: str, source: str, target: str) -> str:
     """
     if source.lower() == target.lower():
         raise ValueError(f"expected two different encodings of hex, utf8, ascii and base64, found {source!r} twice")
-    match source.lower():
-        case "hex":
-            data = binascii.unhexlify(_hex_digits(text))
-        case "base64":
-            digits = _NO_BASE64.sub("", text.partition("=")[0]).translate(_OF_URLS)
-            digits = digits[:-1] if len(digits) % 4 == 1 else digits
-            data = base64.b64decode(digits + "=" * (-len(digits) % 4))
-        case _:
-            data = to_bytes(text, source)
-    written = from_bytes(data, target)
+    written = from_bytes(to_bytes(_hex_digits(text) if source.lower() == "hex" else text, source), target)
     return written.lower() if target.lower() == "hex" else written
+
+
+def _bytes_of_hex(digits: str) -> bytes:
+    if _HEX.fullmatch(digits) is None:
+        raise ValueError(f"expected an even number of hexadecimal digits, found {digits!r}")
+    return bytes.fromhex(digits)
+
+
+def _bytes_of_base64(text: str) -> bytes:
+    digits = _NO_BASE64.sub("", text.partition("=")[0]).translate(_OF_URLS)
+    digits = digits[:-1] if len(digits) % 4 == 1 else digits
+    return base64.b64decode(digits + "=" * (-len(digits) % 4))
 
 
 def _hex_digits(text: str) -> str:

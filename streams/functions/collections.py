@@ -276,7 +276,7 @@ FUNCTIONS: tuple[Scalar, ...] = (
     ),
     scalar(
         "ARRAY_JOIN",
-        "Items as text with a separator, a comma unless said otherwise.",
+        "Items (texts, numbers or booleans) as text with a separator, a comma unless said otherwise.",
         gives("1-2", [1, 2], "-"),
         over("(ARRAY<T>) -> STRING", array_join_commas, handles_null=True, extra=_item_type),
         over("(ARRAY<T>, STRING) -> STRING", array_join, handles_null=True, extra=_item_type),
@@ -318,14 +318,14 @@ FUNCTIONS: tuple[Scalar, ...] = (
     ),
     scalar(
         "FILTER",
-        "The items or entries for which a lambda is true.",
+        "The items or entries for which a lambda is true; null where it gives null, or keeps an entry of null.",
         gives([3], [1, 3], lambda x: x > 1, sql="FILTER(ARRAY[1, 3], X => X > 1)"),
         over("(ARRAY<T>, (T) => BOOLEAN) -> ARRAY<T>", filter_array),
         over("(MAP<K, V>, (K, V) => BOOLEAN) -> MAP<K, V>", filter_map),
     ),
     scalar(
         "TRANSFORM",
-        "Each item changed by a lambda, or each entry by one for the key and one for the value.",
+        "Each item changed by a lambda, or each entry by two (key, value); null where a key comes twice, or a null value.",
         gives([2, 4], [1, 3], lambda x: x + 1, sql="TRANSFORM(ARRAY[1, 3], X => X + 1)"),
         over("(ARRAY<T>, (T) => R) -> ARRAY<R>", transform_array),
         over("(MAP<K, V>, (K, V) => R, (K, V) => S) -> MAP<R, S>", transform_map),

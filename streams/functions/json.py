@@ -47,7 +47,10 @@ def write(value: Any, *, is_plain: bool = False) -> str:
 
 def _plain(number: _Number) -> str:
     """Write a number without an exponent, unless that were longer than any number should be."""
-    decimal = Decimal(str.__str__(number)) if "E" in number else None
+    try:
+        decimal = Decimal(str.__str__(number)) if "E" in number or "e" in number else None
+    except ArithmeticError:  # an exponent beyond 18 digits
+        decimal = None
     if decimal is None or abs(decimal.adjusted()) > PLAIN_MAX_DIGITS:
         return str.__str__(number)
     return format(decimal, "f")
@@ -133,7 +136,7 @@ def _items(text: str) -> Iterator[Any]:
     if not text.startswith("["):
         return
     position = 0
-    while position < len(text) and text[position] in "[,":
+    while position == 0 or text[position : position + 1] == ",":
         position = _blanks(text, position + 1)
         try:
             item, position = _DECODER.raw_decode(text, position)
@@ -252,7 +255,7 @@ FUNCTIONS: tuple[Scalar, ...] = (
     ),
     scalar(
         "JSON_ARRAY_CONTAINS",
-        "Whether a JSON array holds a value of the same type.",
+        "Whether a JSON array holds a value of the same type; numbers with a fraction are of type DOUBLE (2.5E0), not DECIMAL.",
         gives(True, '[1, "a"]', "a"),
         over("(STRING, T) -> BOOLEAN", json_array_contains, handles_null=True),
     ),

@@ -15,9 +15,11 @@ _SCHEME = re.compile(r"([^:/?#]*):")
 _SCHEME_NAME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*\Z")
 _REFERENCE = re.compile(r"(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#(.*))?\Z", re.DOTALL)
 _ILLEGAL = re.compile(r"""[\s\x00-\x1f\x7f"<>\\^`{|}]""")
+_PORT_MAX = 2**31 - 1
+_BYTE = "(?:25[0-5]|2[0-4][0-9]|[01]?[0-9]?[0-9])"
 _SERVER = re.compile(
-    r"""(?:[^@]*@)?
-    (\[[0-9A-Fa-f:.]+(?:%[^\]]*)?\] | (?:[0-9]{1,3}\.){3}[0-9]{1,3}
+    rf"""(?:[^@]*@)?
+    (\[[0-9A-Fa-f:.]+(?:%[^\]]*)?\] | (?:{_BYTE}\.){{3}}{_BYTE}
      | (?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)+[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.?
      | [A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.?)
     (?::([0-9]*))?\Z""",
@@ -48,7 +50,10 @@ class _Url:
 
 
 def _parts(url: str) -> _Url:
-    """Return the parts of a URI. An address that names no server (a_b) has no host. Raises ValueError: it is not one."""
+    """Return the parts of a URI; an address that names no server (a_b, x:99999999999) has no host.
+
+    Raises ValueError: it is not a URI.
+    """
     if _ILLEGAL.search(url) or _BROKEN.search(url) or url.count("#") > 1:
         raise ValueError(f"URL input has invalid syntax: {url}")
     scheme, rest = None, url
@@ -63,10 +68,14 @@ def _parts(url: str) -> _Url:
     parts = _REFERENCE.match(rest)
     assert parts is not None
     authority, path, query, fragment = parts.groups()
+    if "[" in path or "]" in path:
+        raise ValueError(f"URL input has invalid syntax: {url}: a bracket in the path is written %5B or %5D")
     if authority == "" and not path and query is None and fragment is None:
         raise ValueError(f"URL input has invalid syntax: {url}: an authority is expected")
     server = _SERVER.match(authority or "")
     host, port = server.groups() if server is not None else (None, None)
+    if port and int(port) > _PORT_MAX:  # no server has such an address
+        host, port = None, None
     return _Url(scheme, host, int(port) if port else None, unquote(path), _decoded(query), _decoded(fragment))
 
 

@@ -183,9 +183,9 @@ VALUES: dict[str, Any] = {
     "STRINGTODATE('2023-02', 'yyyy-MM')": ValueError,
     "PARSE_DATE('1970-01-02 01', 'yyyy-MM-dd HH')": ValueError,
     "PARSE_DATE('1970/01/02', 'yyyy-MM-dd')": ValueError,
+    "PARSE_DATE('20240229120000', 'yyyyMMdd')": ValueError,
     "UNIX_TIMESTAMP(CONVERT_TZ(FROM_UNIXTIME(1711846800000), 'Europe/Berlin', 'UTC'))": 1711839600000,
     "GEO_DISTANCE(0, 0, 0, 1, ' Miles ') BETWEEN 69 AND 70": True,
-    "TO_BYTES('486', 'hex')": ValueError,
     "FORMAT_TIMESTAMP(FROM_UNIXTIME(0), 'HH z VV X O')": "00 GMT GMT Z GMT",
     "FORMAT_TIMESTAMP(FROM_UNIXTIME(0), 'z VV', 'UTC')": "UTC UTC",
     "FORMAT_TIMESTAMP(FROM_UNIXTIME(0), 'HH z VV O OOOO Z ZZZZ ZZZZZ xx', '+05:30')": (
@@ -197,12 +197,33 @@ VALUES: dict[str, Any] = {
     "PARSE_TIME('10:30', 'mm:ss')": ValueError,
     "PARSE_TIME('10', 'hh')": ValueError,
     "TO_JSON_STRING(PARSE_TIME('10 pm', 'hh a'))": '"22:00"',
-    "ENCODE('486', 'hex', 'utf8')": ValueError,
     "URL_EXTRACT_HOST('http://a b/')": ValueError,
     "URL_EXTRACT_HOST('http://x/{}')": ValueError,
     "URL_EXTRACT_PATH('http://')": ValueError,
     "URL_EXTRACT_QUERY('http://x/?a=%zz')": ValueError,
+    "URL_EXTRACT_PORT('http://x:2147483647/')": 2147483647,
+    "URL_EXTRACT_PORT('http://x:99999999999/')": None,
+    "URL_EXTRACT_HOST('http://x:99999999999/')": None,
+    "URL_EXTRACT_HOST('http://255.1.20.0/')": "255.1.20.0",
+    "URL_EXTRACT_HOST('http://256.1.20.0/')": None,
+    "TO_BYTES('aG' || CHR(10) || 'k=', 'base64')": b"hi",
+    "JSON_ARRAY_CONTAINS('[1[2]', 2)": False,
+    "JSON_ARRAY_CONTAINS('[1[2]', 1)": True,
+    "JSON_CONCAT('[1E9999999999999999999]','[]')": "[1E9999999999999999999]",
+    "JSON_CONCAT('[1e9999999999999999999]','[]')": "[1e9999999999999999999]",
 }
+REFUSED = {
+    "URL_EXTRACT_PATH('http://x/a[1]')": "bracket",
+    "TO_BYTES('486', 'hex')": "even number of hexadecimal digits, found '486'",
+    "TO_BYTES('4g', 'hex')": "even number of hexadecimal digits, found '4g'",
+    "ENCODE('486', 'hex', 'utf8')": "even number of hexadecimal digits, found '486'",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_is_refused_says_what_is_wrong(text: str) -> None:
+    with pytest.raises(ValueError, match=REFUSED[text]):
+        value_of(text)
 
 
 def test_arithmetic_with_null_in_a_lambda_fails_the_whole() -> None:
