@@ -104,8 +104,8 @@ class StreamJoinWork(Work):
         self._emission = Emission(node, wiring, keeps_keys=node.join is g.JoinKind.INNER, computes=node.columns)
         self._stream_time = -1
         self._slice: Slice | None = None
-        self._waiting: list[tuple[int, int, bytes, int]] = []
-        """(time, side, key, number) of the records that wait."""
+        self._waiting: tuple[list[tuple[int, int, bytes, int]], ...] = ([], [])
+        """(time, side, key, number) of the records that wait: of each side a heap, for they may wait for times of two lengths."""
 
     def start(self) -> None:
         for side in self._sides:
@@ -115,8 +115,8 @@ class StreamJoinWork(Work):
             for number in side.log.marked:
                 key, time = side.log.key_and_time(number)
                 assert key is not None, "only records with keys wait"
-                self._waiting.append((time, side.which, key, number))
-        heapify(self._waiting)
+                self._waiting[side.which].append((time, side.which, key, number))
+            heapify(self._waiting[side.which])
         self._stream_time = max(max(side.log.store.stream_time_ms, side.log.clock) for side in self._sides)
 
     def cut(self, own: Slice) -> bool:
@@ -217,7 +217,7 @@ class StreamJoinWork(Work):
             foreign = parts[part].foreign
             if foreign is not None and foreign[row]:
                 nulls = parts[part].batch.nulls
-                if key is not None and (nulls is None or not nulls[row]) and time == self._stream_time and self._waiting:
+                if key is not None and (nulls is None or not nulls[row]) and time == self._stream_time and any(self._waiting):
                     self._flush(into, row)
                 continue
             if number < 0:
@@ -226,7 +226,7 @@ class StreamJoinWork(Work):
             if key is None:
                 into.alone(row, key, time, which, number)
                 continue
-            if time == self._stream_time and self._waiting:
+            if time == self._stream_time and any(self._waiting):
                 self._flush(into, row)
             first, last = bounds[turn], bounds[turn + 1]
             if first < last:
@@ -250,24 +250,20 @@ class StreamJoinWork(Work):
             joined.alone(row, key, time, side.which, number)
             return
         side.log.mark(number)
-        heappush(self._waiting, (time, side.which, key, number))
+        heappush(self._waiting[side.which], (time, side.which, key, number))
 
     def _flush(self, joined: _Joined, row: int) -> None:
         """Let records out that no partner can come for any more, in order of (time, right before left, key)."""
-        heap, blocked = self._waiting, []
-        while heap and heap[0][0] < self._stream_time - min(self._left.ahead_ms, self._right.ahead_ms) - self._node.grace_ms:
-            item = heappop(heap)
-            time, which, key, number = item
+        while ready := [heap for heap in self._waiting if heap and self._is_over(*heap[0])]:
+            time, which, key, number = heappop(min(ready, key=lambda heap: heap[0]))
             side = self._sides[which]
-            if number not in side.log.marked:
-                continue
-            if time + side.ahead_ms + self._node.grace_ms >= self._stream_time:
-                blocked.append(item)
-                continue
-            side.log.unmark(number)
-            joined.alone(row, key, time, which, number)
-        for item in blocked:
-            heappush(heap, item)
+            if number in side.log.marked:
+                side.log.unmark(number)
+                joined.alone(row, key, time, which, number)
+
+    def _is_over(self, time: int, which: int, _key: bytes, _number: int) -> bool:
+        """Return whether no partner can come any more for a record that waits."""
+        return time + self._sides[which].ahead_ms + self._node.grace_ms < self._stream_time
 
     def _forward(self, found: _Results, batch: Batch) -> None:
         if not len(found.rows) or not self._emission.has_consumers:

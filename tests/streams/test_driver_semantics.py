@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import json
 from collections.abc import Callable
 from typing import Any, TypedDict
@@ -14,6 +15,7 @@ import logflume as lf
 from logflume import col
 from logflume.log import InvalidInput, UnknownName
 from logflume.log.records import Chunk
+from logflume.streams.operators import stream_join
 from logflume.streams.rows import StoredRow
 from logflume.streams.testing import TestRecord, TopologyTestDriver, WindowedKey
 
@@ -544,3 +546,25 @@ def test_final_results_need_a_window() -> None:
     clicks.group_by_key().count(emit="final").to("out")
     with pytest.raises(InvalidInput, match="needs a window"):
         app.plan()
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 60_000), (60_000, 0)])
+def test_waiting_for_a_partner_on_one_side_of_time_is_looked_at_once(
+    monkeypatch: pytest.MonkeyPatch, before: int, after: int
+) -> None:
+    pops: list[object] = []
+
+    def counted(heap: list[Any]) -> Any:
+        pops.append(heap[0])
+        return heapq.heappop(heap)
+
+    monkeypatch.setattr(stream_join, "heappop", counted)
+    app, clicks = click_app()
+    others = app.stream("others", Click)
+    clicks.left_join(others, lambda one, other: one, before=before, after=after, grace=0).to("out")
+    driver = TopologyTestDriver(app)
+    for number in range(300):
+        driver.input("clicks").send(Click("a"), key=f"k{number}", timestamp_ms=number * 1000)
+    alone = sum(number * 1000 + after < 299_000 for number in range(300))
+    assert len(values(driver)) == alone
+    assert len(pops) == alone
