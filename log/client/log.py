@@ -223,7 +223,7 @@ def connect(
 
     >>> import tempfile, pathlib
     >>> with connect(pathlib.Path(tempfile.mkdtemp())) as log:
-    ...     log.admin().create_topic("flights")
+    ...     made = log.admin().create_topic("flights")
     ...     log.admin().list_topics()
     ['flights']
     """
