@@ -94,7 +94,10 @@ class Meetings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far rows are seen, and how far ahead of a row of the right and of the left side one that it meets may be."""
+    """How far rows are seen, and how far ahead of a row of the right and of the left side one that it meets may be.
+
+    Rows are looked for up to time 0 at least, as in Kafka Streams: near it, one that has to come earlier may meet one too near.
+    """
 
     keep_ms: int
     ahead_ms: tuple[int, int]
