@@ -7,6 +7,7 @@ has, gives up what it did not get back, and joins once more so that others can h
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 
@@ -21,6 +22,8 @@ from .group import NO_GENERATION, STALE_MEMBER, GroupMember, Joined
 from .loop import IoLoop
 from .membership import Interest, Owner
 from .transport import Channel
+
+_JOIN_UNDER_WAY_S = 0.5  # the coordinator has it by then, though others may keep its answer back
 
 
 class ClassicMembership:
@@ -108,6 +111,10 @@ class ClassicMembership:
         return None if has_failed or not self.is_member else self.metadata()
 
     async def leave(self) -> None:
+        """Leave, behind a join that is under way: one that reaches the coordinator after the leave makes a member for nobody."""
+        if self._joining is not None:
+            with contextlib.suppress(TimeoutError, LogflumeError):
+                await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._joining)), _JOIN_UNDER_WAY_S)
         self._cancel_join()
         await self._member.leave()
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import pytest
 
 from logflume.log import GroupMetadata, KafkaError, OffsetAndMetadata, TopicPartition, connect, is_rebalance
 from logflume.log.broker.access import Operation, Pattern, Permission, Resource
+from logflume.log.client.cluster import Cluster
+from logflume.log.client.group import GroupMember
 from logflume.log.client.log import Log
+from logflume.log.client.transport import Channel
 from logflume.log.interfaces import Assignment, AssignmentStrategy, Consumer, Subscription
 from logflume.log.protocol import ErrorCode, messages
 
@@ -238,3 +243,41 @@ def test_waking_up_does_not_lose_a_join(log: Log, topic: str) -> None:
     assert [r.value for r in read(consumer, 1)] == [b"x"]
     assert time.monotonic() - started < WAIT_S
     consumer.close()
+
+
+class _SlowJoins:
+    """A channel whose joins reach the coordinator 0.2 s after they were sent, whoever still waits for the answer."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    async def request(self, message: Any, **options: Any) -> Any:
+        async def arrive() -> Any:
+            if isinstance(message, messages.JoinGroupRequest):
+                await asyncio.sleep(0.2)
+            return await self._channel.request(message, **options)
+
+        return await asyncio.shield(asyncio.ensure_future(arrive()))
+
+
+@pytest.mark.parametrize("is_static", [False, True])
+def test_who_closes_while_it_joins_leaves_nobody_behind(
+    log: Log, topic: str, is_static: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A join that the coordinator meets behind the leave would make a member that nobody is, until its session ends."""
+    init = GroupMember.__init__
+
+    def with_slow_joins(self: GroupMember, cluster: Cluster, _: Channel, **options: Any) -> None:
+        init(self, cluster, cast("Channel", _SlowJoins(cluster.channel)), **options)  # closing the consumer's would lose it
+
+    monkeypatch.setattr(GroupMember, "__init__", with_slow_joins)
+    admin = log.admin()
+    admin.create_topic(topic)
+    consumer = log.consumer(group_id=topic, group_instance_id="one" if is_static else None)
+    consumer.subscribe([topic])
+    consumer.poll(timeout_s=0.1)  # sends the join, and does not wait for its answer
+    consumer.close()
+    if is_static:
+        admin.remove_group_members(topic, ["one"])
+    time.sleep(0.5)  # a join on its way would arrive
+    assert not admin.describe_group(topic).members

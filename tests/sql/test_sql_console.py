@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import re
@@ -128,14 +129,16 @@ def test_a_person_runs_statements_and_sees_what_they_give(page: Any) -> None:
 
 
 def test_times_of_records_and_windows_are_shown_as_people_read_them(page: Any) -> None:
-    made = """CREATE STREAM visits (u STRING KEY, n BIGINT) WITH (KAFKA_TOPIC='visits', PARTITIONS=1, VALUE_FORMAT='JSON');
-        INSERT INTO visits (ROWTIME, u, n) VALUES (1795382303847, 'ann', 1795382303847);
+    yesterday = dt.datetime.now(dt.UTC).date() - dt.timedelta(days=1)
+    at_ms = int(dt.datetime.combine(yesterday, dt.time(21, 18, 23, 847_000), dt.UTC).timestamp() * 1000)
+    made = f"""CREATE STREAM visits (u STRING KEY, n BIGINT) WITH (KAFKA_TOPIC='visits', PARTITIONS=1, VALUE_FORMAT='JSON');
+        INSERT INTO visits (ROWTIME, u, n) VALUES ({at_ms}, 'ann', {at_ms});
         CREATE TABLE hourly AS SELECT u, COUNT(*) AS c FROM visits WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY u;"""
     ran(page, f"{made} SELECT ROWTIME, n FROM visits;", "query completed").wait_for()
-    assert page.locator("td").all_inner_texts() == ["2026-11-22T21:18:23.847Z", "1795382303847"]
+    assert page.locator("td").all_inner_texts() == [f"{yesterday}T21:18:23.847Z", str(at_ms)]
     ran(page, "SELECT * FROM hourly;", "WINDOWEND").locator("td").nth(3).wait_for()
     shown = page.locator("article", has_text="WINDOWEND").locator("td").all_inner_texts()
-    assert shown == ["ann", "2026-11-22T21:00:00.000Z", "2026-11-22T22:00:00.000Z", "1"]
+    assert shown == ["ann", f"{yesterday}T21:00:00.000Z", f"{yesterday}T22:00:00.000Z", "1"]
 
 
 def test_a_mistake_is_shown_where_it_is_and_nothing_after_it_is_done(page: Any) -> None:
