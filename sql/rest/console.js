@@ -105,9 +105,10 @@ async function post(path, body, more = {}) {
   throw new Refused(told);
 }
 
-async function ksql(text, more) {
+async function ksql(text, more, asked = {}) {
   const { properties, variables } = session;
-  return parse(await (await post("ksql", { ksql: text, streamsProperties: properties, sessionVariables: variables }, more)).text());
+  const body = { ksql: text, streamsProperties: properties, sessionVariables: variables, ...asked };
+  return parse(await (await post("ksql", body, more)).text());
 }
 
 /** Follow a query; `take` has each of its messages ({header}, {row}, {finalMessage}, {errorMessage}) as soon as it is whole. */
@@ -321,7 +322,7 @@ function run(script, isEditors = false) {
 async function command(script, begin, end, count, signal, isEditors) {
   let entities;
   try {
-    entities = await ksql(inPlace(script, begin, end), { signal });
+    entities = await ksql(inPlace(script, begin, end), { signal }, { waitsUntilRead: true });
   } catch (error) {
     error.entities?.forEach(showEntity);
     return fail(error, isEditors);

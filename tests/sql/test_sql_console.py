@@ -141,6 +141,15 @@ def test_times_of_records_and_windows_are_shown_as_people_read_them(page: Any) -
     assert shown == ["ann", f"{yesterday}T21:00:00.000Z", f"{yesterday}T22:00:00.000Z", "1"]
 
 
+def test_what_is_asked_right_after_a_query_was_made_is_answered_from_all_that_there_was(page: Any) -> None:
+    script = "".join(
+        f"CREATE TABLE at_once_{i} AS SELECT n, COUNT(*) AS c FROM s GROUP BY n; SELECT c FROM at_once_{i};" for i in range(5)
+    )
+    ran(page, script, "AT_ONCE_4 created").wait_for()
+    page.locator("td").nth(4).wait_for()
+    assert page.locator("td").all_inner_texts() == ["1"] * 5
+
+
 def test_a_mistake_is_shown_where_it_is_and_nothing_after_it_is_done(page: Any) -> None:
     refused = ran(page, "SHOW TOPICS;\nSELECT id,\n  nope FROM s; DROP STREAM s;", "cannot be resolved")
     assert "line 3, column 3" in refused.inner_text()
