@@ -409,6 +409,8 @@ class AstBuilder(Transformer[Token, Any]):
 
     def inner_source(self, meta: Any, children: list[Any]) -> ast.SourceRef:
         query, alias = children
+        if alias is None:
+            raise SyntaxFault("a query in FROM needs a name: FROM (SELECT ...) AS name", _span(meta))
         return ast.SourceRef(str(alias), str(alias), query, span=_span(meta))
 
     def named_query(self, meta: Any, children: list[Any]) -> tuple[str, ast.Query]:

@@ -77,19 +77,22 @@ def shown_address(where: str) -> str:
 
 
 class StatementRunner(ABC):
-    """Executes statements one by one and shows what they give; how, is for those who inherit."""
+    """Executes statements one by one and shows what they give; how, is for those who inherit.
 
-    def __init__(self, executor: Executor) -> None:
+    `progress`: where a statement that takes a while says how far it has read; by default stderr.
+    """
+
+    def __init__(self, executor: Executor, *, progress: ProgressLine | None = None) -> None:
         self.executor = executor
         self.session = Session()
+        self._progress = progress or ProgressLine(sys.stderr)
 
     def run_text(self, text: str) -> None:
         """Execute a script. Raises LogflumeError at the first statement that fails; those before it stay done."""
-        progress = ProgressLine(sys.stderr)
         for source in all_statements(text, self.session):
             self.executor.check_reachable()
             self.session.rows_max = self.rows_max()
-            for result in self._execute(source, progress):
+            for result in self._execute(source):
                 if isinstance(result, PushQuery):
                     self.follow(result)
                 elif isinstance(result, Rows):
@@ -97,11 +100,11 @@ class StatementRunner(ABC):
                 else:
                     self.show_message(result)
 
-    def _execute(self, source: StatementText, progress: ProgressLine) -> list[Result]:
+    def _execute(self, source: StatementText) -> list[Result]:
         """Execute a statement; say how far it has read if that takes a while."""
-        progress.begin()
-        self.session.on_read = partial(progress.show, "records read:")
-        with progress:
+        self._progress.begin()
+        self.session.on_read = partial(self._progress.show, "records read:")
+        with self._progress:
             return self.executor.execute_one(source, session=self.session)
 
     @abstractmethod
@@ -122,8 +125,16 @@ class StatementRunner(ABC):
 class Runner(StatementRunner):
     """Executes statements and prints what they give. `row_text`: how rows are written, if not for a screen."""
 
-    def __init__(self, executor: Executor, console: Console, *, is_json: bool = False, row_text: RowText | None = None) -> None:
-        super().__init__(executor)
+    def __init__(
+        self,
+        executor: Executor,
+        console: Console,
+        *,
+        is_json: bool = False,
+        row_text: RowText | None = None,
+        progress: ProgressLine | None = None,
+    ) -> None:
+        super().__init__(executor, progress=progress)
         self.console, self.is_json, self.row_text = console, is_json, row_text
 
     def rows_max(self) -> int | None:

@@ -183,6 +183,10 @@ def _explain(text: str, error: UnexpectedInput) -> SyntaxFault:
     if text[: span.start].strip() == "":
         hint = _near(word, STATEMENT_WORDS)
         return SyntaxFault(f"Unknown statement '{word}'{hint}", span)
+    inner = re.search(r"\(\s*(SELECT)(?:\s*\*\s*FROM)?\s*\Z", text[: span.start], re.IGNORECASE)
+    if inner is not None and "NAME" not in expected:  # SELECT was read as a name
+        told = "a query stands in FROM, not in an expression; join it: FROM ... JOIN (SELECT ...) AS name ON ..."
+        return SyntaxFault(told, Span(*inner.span(1)))
     keywords = [t for t in expected if t.isalpha() and t not in TERMINAL_TEXT]
     hint = _near(word, keywords)
     if not hint and word.upper() in RESERVED and "NAME" in expected:

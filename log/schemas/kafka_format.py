@@ -45,6 +45,14 @@ def make_decode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[byte
     return lambda data: None if data is None else (bytes(data),)
 
 
+def encode_text(value: str) -> bytes:
+    """Return text as UTF-8. Raises TypeError: it is none; UnicodeEncodeError: a surrogate is in it."""
+    try:
+        return str.encode(value)
+    except TypeError:
+        raise TypeError(f"expected text, found {type(value).__name__}") from None
+
+
 def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Row | None], bytes | None]:
     """Return the encoder of the one column; a null column is written as null."""
     column = columns[0]
@@ -52,7 +60,7 @@ def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Row 
     if column.type.kind in _PACKERS:
         write = _PACKERS[column.type.kind].pack
     elif column.type.kind is Kind.STRING:
-        write = str.encode
+        write = encode_text
     else:
         write = _opaque
 

@@ -80,14 +80,14 @@ def sql(
 
 
 def own_functions(path: Path | None, server: str | None = None) -> Library | None:
-    """Return the library with the functions of a file or folder, None without one. Raises InvalidInput: a server is asked."""
-    if path is None:
+    """Return `functions_at` a path, for statements that go to no server. Raises InvalidInput: they do."""
+    if path is None:  # nothing is loaded then
         return None
     if server is not None:
         raise InvalidInput("functions run where the queries do: start the server with --functions, not what asks it")
-    from logflume.sql.function_files import load_functions
+    from logflume.sql.function_files import functions_at
 
-    return load_functions(path)
+    return functions_at(path)
 
 
 def place_of(server: str | None, data: str | None, bootstrap: str | None) -> tuple[str, ConnectorsOf | None]:

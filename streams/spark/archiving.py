@@ -57,7 +57,8 @@ def archive_topic(
     Raises:
         RangeLost: retention has taken records before they were archived.
         UnknownName: no such topic.
-        InvalidInput: another process archives this topic there.
+        InvalidInput: another process archives this topic there (seen where the archive is a directory of this machine).
+        ArchiveConflict: the archive is a table, and another process has changed it meanwhile.
     """
     logged = _logged(log, topic)
     place = _Place.of(root, topic)

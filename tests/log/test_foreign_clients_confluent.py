@@ -1,5 +1,6 @@
 """confluent-kafka (librdkafka) against a broker process."""
 
+import logging
 import time
 import uuid
 from typing import Any
@@ -222,3 +223,38 @@ def test_the_cluster_is_described(server: ServerProcess, admin: AdminClient) -> 
     assert [(node.host, node.port) for node in cluster.nodes] == [("127.0.0.1", server.port)]
     assert cluster.controller.id == cluster.nodes[0].id
     assert cluster.cluster_id
+
+
+class Lines(logging.Handler):
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.told.append(record.getMessage())
+
+
+def test_clients_have_nothing_to_log_while_all_is_well(server: ServerProcess, topic: str) -> None:
+    """What librdkafka logs by default its users see on their terminal: a producer, a consumer and an admin from start to end."""
+    lines = Lines()
+    logger = logging.Logger("librdkafka")
+    logger.addHandler(lines)
+    admin = AdminClient({"bootstrap.servers": server.address, "logger": logger})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
+    producer = Producer({"bootstrap.servers": server.address, "enable.idempotence": True}, logger=logger)
+    producer.produce(topic, b"one")
+    assert producer.flush(20) == 0
+    consumer = Consumer({"bootstrap.servers": server.address, "group.id": topic, "auto.offset.reset": "earliest"}, logger=logger)
+    consumer.subscribe([topic])
+    assert [message.value() for message in read(consumer, 1)] == [b"one"]
+    consumer.commit(asynchronous=False)
+    for client in (admin, producer):
+        client.poll(0.2)
+    consumer.poll(0.2)
+    consumer.close()
+    assert lines.told == []
+    refused = Producer({"bootstrap.servers": "127.0.0.1:1", "socket.connection.setup.timeout.ms": 1_000}, logger=logger)
+    refused.poll(2)
+    assert any("127.0.0.1:1" in line for line in lines.told), "what is logged comes here"

@@ -208,6 +208,8 @@ def test_kafka_refuses_wrong_sizes_values_and_types() -> None:
         serde(FormatSpec("KAFKA"), columns(V=INTEGER)).decode(b"12345")
     with pytest.raises(InvalidInput, match="cannot be written as INTEGER"):
         serde(FormatSpec("KAFKA"), columns(V=INTEGER)).encode((2**31,))
+    with pytest.raises(InvalidInput, match="V: 3 cannot be written as STRING: expected text, found int"):
+        serde(FormatSpec("KAFKA"), columns(V=STRING)).encode((3,))
     with pytest.raises(InvalidInput, match="The 'KAFKA' format does not support type 'ARRAY'"):
         serde(FormatSpec("KAFKA"), columns(V=array(BIGINT)))
     with pytest.raises(InvalidInput, match="only supports 1 columns"):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from logflume.log import connect
+from logflume.log import ProgressLine, connect
 from logflume.sql import PushQuery, Rows, SqlEngine, StatementError
+from logflume.sql.batch import Runner
+from logflume.sql.render import row_csv
 
 from .test_sql_engine import eventually
 
@@ -153,3 +158,55 @@ def test_aggregates_of_all_rows_can_be_followed(engine: SqlEngine) -> None:
     assert [row.values for row in query] == [(4, 4.0)]
     with pytest.raises(StatementError, match=r"does not support aggregate function .* without a GROUP BY clause"):
         list(engine.execute("CREATE TABLE ALL_ROWS AS SELECT COUNT(*) FROM S;"))
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class SlowClock:
+    """Each look at it is a second later."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        self.now_s += 1.0
+        return self.now_s
+
+
+def read_slowly(engine: SqlEngine, told: io.StringIO, clock: Callable[[], float], query: str) -> str:
+    """Return what a query prints; `told` gets its progress."""
+    out = io.StringIO()
+    progress = ProgressLine(told, monotonic_s=clock)
+    Runner(engine, Console(file=out, width=100), row_text=row_csv, progress=progress).run_text(query)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("query", "read"),
+    [
+        ("SELECT COUNT(*) AS C FROM S;", 4),
+        ("SELECT ID FROM S WHERE ID = 2;", 4),
+        ("SELECT S.ID FROM S JOIN T ON S.ID = T.ID;", 2),
+    ],
+)
+def test_a_long_select_says_at_a_terminal_how_far_it_has_read_and_leaves_it_clean(
+    engine: SqlEngine, query: str, read: int
+) -> None:
+    told = Terminal()
+    out = read_slowly(engine, told, SlowClock(), query)
+    first, *shown, last = told.getvalue().split("\r\x1b[K")
+    assert (first, last) == ("", ""), "the line is gone at the end"
+    assert re.match(rf"records read: {read} of {read} \(100 %\)", shown[-1])
+    assert "records read" not in out
+
+
+def test_a_long_select_in_a_pipe_tells_a_line_now_and_then_beside_its_rows_and_a_short_one_nothing(engine: SqlEngine) -> None:
+    told = io.StringIO()
+    out = read_slowly(engine, told, SlowClock(), "SELECT ID FROM S; SELECT ID FROM S; SELECT ID FROM S; SELECT ID FROM S;")
+    assert "\x1b" not in told.getvalue() + out
+    assert "records read" not in out
+    for told in (io.StringIO(), Terminal()):
+        read_slowly(engine, told, lambda: 0.0, "SELECT ID FROM S;")
+        assert told.getvalue() == "", "what is soon done says nothing"

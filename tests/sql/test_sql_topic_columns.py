@@ -52,6 +52,24 @@ def test_a_topic_whose_name_is_near_is_named(tmp_path: Path) -> None:
         assert "topic" not in str(refused.value)
 
 
+def test_who_selects_what_was_never_named_is_told_create_stream(tmp_path: Path) -> None:
+    with connect(tmp_path / "log") as log, SqlEngine(log, tmp_path / "sql") as engine:
+        log.admin().ensure_topic("sales", partitions=1)
+        with log.producer() as producer:
+            producer.send("sales", b'{"cents": 5}', key=b"riga")
+        for query in ("SELECT * FROM sales;", "SELECT * FROM sales EMIT CHANGES;", "CREATE TABLE n AS SELECT k FROM sales;"):
+            with pytest.raises(StatementError, match="SALES does not exist") as refused:
+                list(engine.execute(query))
+            made = str(refused.value).partition("There is a topic sales; by its first 1 records: ")[2]
+            assert made.startswith("CREATE STREAM SALES (k STRING KEY, CENTS BIGINT) WITH (KAFKA_TOPIC = 'sales', ")
+        with pytest.raises(
+            StatementError, match=r"NOSUCH does not exist\..* once CREATE STREAM name \(columns\) WITH \(KAFKA_TOPIC"
+        ):
+            list(engine.execute("SELECT * FROM nosuch;"))
+        *_, found = engine.execute(f"{made} SELECT * FROM sales;")
+        assert list(found.rows) == [("riga", 5)]
+
+
 def test_names_that_differ_in_case_are_one_column(tmp_path: Path) -> None:
     records = [{"a": 1, "s": {"x": 1}}, {"A": 2.5, "s": {"X": 2, "": 1}}]
     columns, rows = told(tmp_path, *records)
