@@ -153,7 +153,7 @@ class _Builder:
         return self._joined(g.StreamTableJoin, left, right, operator)
 
     def _join_streams(self, operator: p.JoinStreams) -> g.Node:
-        left, right = self._co_partitioned(self.build(operator.left), self.build(operator.right), operator.kind)
+        left, right = self._co_partitioned(self.build(operator.left), self.build(operator.right))
         return self._joined(
             g.StreamJoin,
             left,
@@ -167,7 +167,7 @@ class _Builder:
         )
 
     def _join_tables(self, operator: p.JoinTables) -> g.Node:
-        left, right = self._co_partitioned(self.build(operator.left), self.build(operator.right), operator.kind)
+        left, right = self._co_partitioned(self.build(operator.left), self.build(operator.right))
         return self._joined(g.TableJoin, left, right, operator)
 
     def _joined(
@@ -202,7 +202,7 @@ class _Builder:
             join=operator.kind,
             key=key,
         )
-        asked = self._through(asked, f"{asked.name}-questions", self._format(right), keeps_null_keys=True)
+        asked = self._through(asked, f"{asked.name}-questions", self._format(right))
         row = tuple(Column(f"right:{c.name}", c.type) for c in right.schema.value)
         answered = self.add(
             "JOIN-ANSWER",
@@ -250,7 +250,7 @@ class _Builder:
         format = self._format(node)
         return default_key_format(node.schema.key) if format.registry else format
 
-    def _co_partitioned(self, left: g.Node, right: g.Node, kind: g.JoinKind) -> tuple[g.Node, g.Node]:
+    def _co_partitioned(self, left: g.Node, right: g.Node) -> tuple[g.Node, g.Node]:
         """Return both sides with keys in one format; the side whose keys are as they were read stays, if one can."""
         formats = self._written(left), self._written(right)
         if formats[0] is not None and formats[1] is not None:
@@ -259,10 +259,9 @@ class _Builder:
             if (formats[0] == formats[1] and not formats[0].registry) or (is_same and left.schema.window is not None):
                 return left, right
         kept = next((each for each in formats if each is not None and not each.registry), default_key_format(left.schema.key))
-        keeps_null_keys = kind is not g.JoinKind.INNER
-        return tuple(self._aligned(each, kept, keeps_null_keys=keeps_null_keys) for each in (left, right))  # type: ignore[return-value]
+        return self._aligned(left, kept), self._aligned(right, kept)
 
-    def _aligned(self, node: g.Node, format: FormatSpec, *, keeps_null_keys: bool = False) -> g.Node:
+    def _aligned(self, node: g.Node, format: FormatSpec) -> g.Node:
         """Return a side of a join with keys in a format: as it is, or by way of a topic."""
         if self._written(node) == format:
             return node
@@ -271,12 +270,12 @@ class _Builder:
                 "Implicit repartitioning of windowed sources is not supported. See https://github.com/confluentinc/ksql/issues/4385."
             )
         if node.kind is g.EdgeKind.STREAM:
-            return self._through(node, f"{node.name}-repartition", format, keeps_null_keys=keeps_null_keys)
+            return self._through(node, f"{node.name}-repartition", format)
         stream = self.add(f"{node.name}-CHANGES", g.ToStream, schema=node.schema, kind=g.EdgeKind.STREAM, inputs=(node.name,))
         moved = self._through(stream, f"{node.name}-repartition", format)
         return self.add(f"{node.name}-ROWS", g.ToTable, schema=node.schema, kind=g.EdgeKind.TABLE, inputs=(moved.name,))
 
-    def _through(self, node: g.Node, name: str, format: FormatSpec, *, keeps_null_keys: bool = False) -> g.Node:
+    def _through(self, node: g.Node, name: str, format: FormatSpec) -> g.Node:
         return self.add(
             name,
             g.Repartition,
@@ -287,7 +286,6 @@ class _Builder:
             partitions=None,
             key_format=format,
             value_format=FormatSpec("JSON"),
-            keeps_null_keys=keeps_null_keys,
         )
 
 

@@ -7,7 +7,7 @@ node's position: a repartition is named after the node that changed the key, a s
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -39,7 +39,10 @@ def plan(topology: g.Topology) -> Plan:
 
 def rewrite(topology: g.Topology) -> g.Topology:
     """Return the topology as it will run: checked, tables stored where needed, repartitions in place and narrowed."""
-    for step in (check, store_joined_tables, insert_repartitions, keep_null_keys, narrow_repartitions, bar_own_topics):
+    steps = (
+        check, store_joined_tables, insert_repartitions, part_inputs, keep_null_keys, narrow_repartitions, bar_own_topics,
+    )  # fmt: skip
+    for step in steps:
         topology = step(topology)
     return topology
 
@@ -237,6 +240,30 @@ def insert_repartitions(topology: g.Topology) -> g.Topology:
     return replace(topology, nodes=MappingProxyType(nodes))
 
 
+def part_inputs(topology: g.Topology) -> g.Topology:
+    """Give a cogroup that has a stream more than once an edge for each time: its aggregators are told apart by their inputs.
+
+    before: orders -> Aggregate(orders, orders)       after: orders -> Merge, Merge -> Aggregate(Merge, Merge)
+    """
+    nodes: dict[str, g.Node] = {}
+    for node in topology.nodes.values():
+        if isinstance(node, g.Aggregate) and len(set(node.inputs)) < len(node.inputs):
+            node = replace(node, inputs=tuple(_edges(nodes, node)))
+        nodes[node.name] = node
+    return replace(topology, nodes=MappingProxyType(nodes))
+
+
+def _edges(nodes: dict[str, g.Node], node: g.Aggregate) -> Iterator[str]:
+    """Yield the inputs of a node, those that are there more than once behind a new Merge each."""
+    for place, source in enumerate(node.inputs):
+        if node.inputs.count(source) == 1:
+            yield source
+            continue
+        edge = f"{node.name}-{source}-{place + 1}"
+        nodes[edge] = g.Merge(name=edge, schema=nodes[source].schema, kind=nodes[source].kind, inputs=(source,))
+        yield edge
+
+
 def keep_null_keys(topology: g.Topology) -> g.Topology:
     """Let records without a key through each Repartition that a left or outer join follows, however far: that joins them.
 
@@ -245,15 +272,25 @@ def keep_null_keys(topology: g.Topology) -> g.Topology:
     nodes: dict[str, g.Node] = {}
     takers: set[str] = set()
     for name, node in reversed(list(topology.nodes.items())):
-        takes, inputs = name in takers, node.inputs
-        if isinstance(node, g.StreamTableJoin | g.StreamJoin | g.Answer):
-            takes |= node.join is not g.JoinKind.INNER
-            inputs = inputs if isinstance(node, g.StreamJoin) else inputs[:1]
-        if takes:
-            takers.update(inputs)
-            node = replace(node, keeps_null_keys=True) if isinstance(node, g.Repartition) else node
+        if name in takers and isinstance(node, g.Repartition):
+            node = replace(node, keeps_null_keys=True)
+        takers.update(_null_keys_from(node, is_followed=name in takers))
         nodes[name] = node
     return replace(topology, nodes=MappingProxyType(dict(reversed(list(nodes.items())))))
+
+
+def _null_keys_from(node: g.Node, *, is_followed: bool) -> tuple[str, ...]:
+    """Return the inputs whose records without a key matter: to the node, or to a join that follows it (`is_followed`)."""
+    match node:
+        case g.StreamJoin(join=g.JoinKind.OUTER):
+            return node.inputs
+        case g.StreamJoin(join=g.JoinKind.LEFT) | g.StreamTableJoin(join=g.JoinKind.LEFT) | g.Answer(join=g.JoinKind.LEFT):
+            return node.inputs[:1]
+        case g.StreamTableJoin() if node.key:  # the key that it joins by is not that of the record
+            return node.inputs[:1] if is_followed else ()
+        case g.StreamJoin() | g.StreamTableJoin() | g.Answer() | g.Deduplicate():
+            return ()
+    return node.inputs if is_followed and node.kind is g.EdgeKind.STREAM else ()
 
 
 def _is_written_as(source: g.Node, written: FormatSpec | None, wanted: FormatSpec) -> bool:

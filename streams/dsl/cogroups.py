@@ -13,7 +13,6 @@ from . import aggregates as a
 from .callables import expect_arguments
 from .face import Face
 from .naming import slug
-from .stream import Stream
 from .table import Grouped, Table, aggregated, span_of
 
 
@@ -69,10 +68,4 @@ class Cogrouped(metaclass=Face):
         )
         base = "-".join(grouped.base for grouped, _ in self.inputs)
         store = name or f"{base}{span_of(self.over)}-{slug('aggregate')}"
-        return aggregated(apart([grouped.stream for grouped, _ in self.inputs]), bound, store, emit, self.over, None)
-
-
-def apart(streams: list[Stream]) -> list[Stream]:
-    """Return the streams, each an edge of its own: one that is there more than once comes once for each time."""
-    names = [stream.node.name for stream in streams]
-    return [stream.merge() if names.count(name) > 1 else stream for name, stream in zip(names, streams, strict=True)]
+        return aggregated([grouped.stream for grouped, _ in self.inputs], bound, store, emit, self.over, None)

@@ -327,14 +327,16 @@ class BoundProgram:
 
     def _give(self, name: str, batches: Sequence[tuple[str, Batch]]) -> None:
         outer, self._late = self._late, []
-        if any(batch.order is None for _, batch in batches):
-            for source, batch in batches:
-                self.works[name].process(batch, source)
-        else:
-            self.works[name].process_all(batches)
-        if self._late:
-            self._forward_late(name)
-        self._late = outer
+        try:
+            if any(batch.order is None for _, batch in batches):
+                for source, batch in batches:
+                    self.works[name].process(batch, source)
+            else:
+                self.works[name].process_all(batches)
+            if self._late:
+                self._forward_late(name)
+        finally:
+            self._late = outer
 
     def _forward_late(self, name: str) -> None:
         """Give the rows that a node was told of as late to its Late."""

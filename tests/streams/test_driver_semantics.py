@@ -568,3 +568,26 @@ def test_waiting_for_a_partner_on_one_side_of_time_is_looked_at_once(
     alone = sum(number * 1000 + after < 299_000 for number in range(300))
     assert len(values(driver)) == alone
     assert len(pops) == alone
+
+
+@pytest.mark.parametrize(
+    ("records", "joined"),
+    [
+        ([("right", 0), ("left", 5)], [5]),
+        ([("right", 0), ("left", 4)], [4]),  # Kafka Streams looks up to time 0 at least, and so finds one that is too near
+        ([("right", 1), ("left", 5)], []),
+        ([("left", 4), ("right", 0)], []),
+        ([("left", 5), ("right", 0)], [5]),
+        ([("right", 100), ("left", 105), ("left", 104)], [105]),
+    ],
+)
+def test_a_join_with_what_came_at_least_some_time_before_looks_up_to_time_0(
+    records: list[tuple[str, int]], joined: list[int]
+) -> None:
+    app = lf.App("test")
+    left, right = app.stream("left", int), app.stream("right", int)
+    left.join(right, lambda one, other: one, before=10, after=-5, grace=100).to("out")
+    driver = TopologyTestDriver(app)
+    for side, time in records:
+        driver.input(side).send(time, key="k", timestamp_ms=time)
+    assert values(driver) == joined

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from operator import itemgetter
+from typing import Any
 
 import msgspec
 import pytest
@@ -107,6 +108,10 @@ def add_one(total: int, value: object) -> int:
     return total + 1
 
 
+def times_ten(total: int, value: object) -> int:
+    return 10 * total
+
+
 def test_built_in_functions_stand_where_a_function_can() -> None:
     app = lf.App("a")
     app.stream("lines").map_values(itemgetter("a")).to("out")
@@ -119,3 +124,59 @@ def test_a_join_on_a_table_that_is_a_stream_is_refused() -> None:
     app = lf.App("a")
     with pytest.raises(InvalidInput, match="has no source yet"):
         app.topology()
+
+
+def test_a_rekeyed_stream_that_is_in_a_cogroup_more_than_once_is_written_once() -> None:
+    app = lf.App("a")
+    by_origin = app.stream("flights", Flight).group_by(col.origin)
+    both = by_origin.cogroup(add_one).cogroup(by_origin, times_ten).cogroup(by_origin, add_one)
+    both.aggregate(0, name="thrice", emit="update").to("out")
+    parts = app.plan().subtopologies
+    assert [list(part.outputs) for part in parts] == [["flights-by-origin-repartition"], ["out"]]
+    driver = TopologyTestDriver(app)
+    driver.input("flights").send(Flight(carrier="AA", origin="JFK", dep_delay=1.0))
+    assert [record.value for record in driver.output("out").read()] == [1, 10, 11]
+
+
+def followed(kind: str) -> lf.App:
+    """Return a stream that is repartitioned and, behind something else, in a left join."""
+    app = lf.App("a")
+    names, others = app.table("names", str, key=str), app.stream("others", str, key=str)
+    again = app.stream("in", str, key=str).repartition("again")
+    join: dict[str, Any] = {"joiner": lambda one, other: f"{one}-{other}"}
+    within: dict[str, Any] = {**join, "within": 10}
+    made = {
+        "nothing": lambda: again,
+        "a filter": lambda: again.filter(lambda value: True),
+        "a new key": lambda: again.select_key(lambda value: value, key=str),
+        "an outer join": lambda: again.outer_join(others, **within),
+        "the right of an outer join": lambda: others.outer_join(again, **within),
+        "the left of a left join": lambda: again.left_join(others, **within),
+        "the right of a left join": lambda: others.left_join(again, **within),
+        "an inner join": lambda: again.join(others, **within),
+        "an inner join with a table": lambda: again.join(names, **join),
+        "a global table": lambda: again.join(app.global_table("all", str, key=str), on=lambda value: value, **join),
+        "a table": lambda: again.to_table(store="kept").to_stream(),
+        "an aggregate": lambda: again.group_by_key().reduce(lambda a, b: b, name="kept").to_stream(),
+        "a deduplicate": lambda: again.deduplicate(),
+    }[kind]()
+    made.left_join(names, **join).to("out")
+    return app
+
+
+@pytest.mark.parametrize(
+    ("kind", "keeps"),
+    [
+        ("nothing", True), ("a filter", True), ("a new key", True), ("an outer join", True),
+        ("the right of an outer join", True), ("the left of a left join", True), ("the right of a left join", False),
+        ("an inner join", False), ("an inner join with a table", False), ("a global table", True), ("a table", False),
+        ("an aggregate", False), ("a deduplicate", False),
+    ],
+)  # fmt: skip
+def test_records_without_a_key_are_repartitioned_only_for_joins_that_they_reach(kind: str, keeps: bool) -> None:
+    again = rewrite(followed(kind).topology()).nodes["again-repartition"]
+    assert isinstance(again, Repartition)
+    assert again.keeps_null_keys is keeps
+    driver = TopologyTestDriver(followed(kind))
+    driver.input("in").send("k", timestamp_ms=1)
+    assert driver.problems == ({} if keeps else {"null_key": 1}), "it is dropped where it is written, or goes on"
