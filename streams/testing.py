@@ -57,11 +57,14 @@ class TestInput:
         self._key = key_side(node.schema, node.key_format)
         self._value = value_side(node.schema, node.value_format)
 
-    def send(self, value: Any, *, key: Any = None, timestamp_ms: int | None = None) -> None:
-        """Process one record completely. Key and value are objects, dicts or bytes; `timestamp_ms` None: the driver's time."""
+    def send(self, value: Any, *, key: Any = None, timestamp_ms: int | None = None, headers: Headers = ()) -> None:
+        """Process one record completely.
+
+        Key and value are objects, dicts or bytes; `timestamp_ms` None: the driver's time; `headers`: (name, bytes or None) pairs.
+        """
         time = self._driver.now_ms if timestamp_ms is None else timestamp_ms
         self._driver.takes_objects = not isinstance(value, bytes)
-        self._driver.process(self._topic, self._key.encode(key), self._value.encode(value), time)
+        self._driver.process(self._topic, self._key.encode(key), self._value.encode(value), time, headers=headers)
 
     def send_together(self, records: Sequence[tuple[Any, Any, int]]) -> None:
         """Process (key, value, timestamp in ms) records as one batch, as the engine takes what has been fetched together."""
