@@ -36,12 +36,18 @@ def twice(number):
 
 
 @pytest.mark.slow
-def test_kernels_are_compiled_anew_when_a_file_that_they_import_has_changed(tmp_path: Path) -> None:
-    folder = tmp_path / "loops"
+@pytest.mark.parametrize("place", ["beside", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME"])
+def test_kernels_are_compiled_anew_when_a_file_that_they_import_is_another(tmp_path: Path, place: str) -> None:
+    folder, cache = tmp_path / "loops", tmp_path / "cache"
     folder.mkdir()
     kernels, shared = folder / "kernels.py", folder / "shared.py"
     kernels.write_text(TWICE)
-    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"} | {"PYTHONPATH": str(tmp_path)}
+    environment = {name: value for name, value in os.environ.items() if name not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
+    environment |= {"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    if place != "beside":
+        environment[place] = str(cache)
+    if place == "XDG_CACHE_HOME":
+        (folder / "__pycache__").write_text("nothing can be kept here")
 
     def twice_one() -> int:
         drop_outdated(kernels, environment)
@@ -50,10 +56,11 @@ def test_kernels_are_compiled_anew_when_a_file_that_they_import_has_changed(tmp_
 
     for step, expected in ((1, 3), (10, 21)):
         shared.write_text(f"from numba import njit\n@njit\ndef step(number):\n    return number + {step}\n")
-        assert not is_compiled(kernels, environment)
+        os.utime(shared, (1_000_000_000, 1_000_000_000))
+        assert not is_compiled(kernels, environment), "a file from elsewhere may be older than what was compiled"
         assert twice_one() == expected
         assert is_compiled(kernels, environment)
-        index = next((folder / "__pycache__").glob("kernels.*.nbi"))
+        (index,) = (folder if place == "beside" else cache).rglob("kernels.*.nbi")
         written = index.stat().st_mtime_ns
         assert twice_one() == expected
         assert index.stat().st_mtime_ns == written, "it was read, not compiled"
