@@ -99,14 +99,17 @@ class Following:
         with self.lock:
             failure: LogflumeError | None = None
             for offset, command in self.commands.read_new(stop=None if needed is None else needed + 1):
+                before = self.applied
                 try:
-                    self.applied = self.applied.after(command, self.functions)
+                    self.applied = before.after(command, self.functions)
                 except LogflumeError as e:
                     failure = e if offset == needed else failure
                     if command.expected is None or command.expected == offset:
                         self._problem(offset, command, str(e))
                 except RecursionError:
                     self._problem(offset, command, "nested too deeply")
+                if self.runs_queries:
+                    self._left += self._ended_since(before)
             if self.runs_queries:
                 self._fit_queries(compiled)
                 if self.connectors is not None:
@@ -123,7 +126,7 @@ class Following:
         if self.applied is not self._fitted:
             self._stop_changed(self._fitted)
             self._wanted = {q: self._wanted_of(known) for q, known in self.applied.queries.items() if self._runs(q)}
-        self._left = [left for left in self._left if not self.running.forget(left)]
+        self._left = self.running.forget(self._left)
         wanted, known = dict(self._wanted), self.applied.queries
         for query_id, plan in compiled.items():
             if query_id in wanted:
@@ -137,13 +140,20 @@ class Following:
         stopped: list[str] = []
         for query_id, known in before.queries.items():
             info, now = before.catalog.queries[query_id], queries.get(query_id)
-            if now is None or now.generation != info.generation:
-                self._left.append(Left(query_id, application_of(self.service, info), self._topics_of(known)))
-            elif known is self.applied.queries[query_id] and self._runs(query_id):
+            is_same = now is not None and now.generation == info.generation
+            if is_same and known is self.applied.queries[query_id] and self._runs(query_id):
                 continue
             self.tables.forget(query_id)
             stopped.append(query_id)
         self.running.stop(stopped)
+
+    def _ended_since(self, before: Applied) -> list[Left]:
+        """Return what the queries left that one command has ended."""
+        ended = before.queries.keys() - self.applied.queries.keys()
+        return [self._left_by(before.queries[q], application_of(self.service, before.catalog.queries[q])) for q in sorted(ended)]
+
+    def _left_by(self, known: KnownQuery, application: str) -> Left:
+        return Left(known.planned.query.id, application, partial(_topics_of, known, application))
 
     def _runs(self, query_id: str) -> bool:
         """Return whether a query is to run here: it goes on, and is for this kind of engine."""
@@ -163,19 +173,16 @@ class Following:
             check_same(known.recorded, recorded_plan(known.planned, compiled))
         return compiled
 
-    def _topics_of(self, known: KnownQuery) -> frozenset[str]:
-        query = known.planned.query
-        engine = self.running.engine(query.id)
-        if engine is not None:
-            return internal_topics(engine.plan)
-        try:
-            return internal_topics(compile_query(known.planned, application_of(self.service, query)))
-        except StatementError:
-            return frozenset()
-
     def close(self) -> None:
         """Stop what runs; all of it goes on at the next start."""
         if self.connectors is not None:
             self.connectors.close()
         self.running.close()
         self.commands.close()
+
+
+def _topics_of(known: KnownQuery, application: str) -> frozenset[str]:
+    try:
+        return internal_topics(compile_query(known.planned, application))
+    except StatementError:
+        return frozenset()

@@ -9,17 +9,19 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
-from logflume.log import InvalidInput, LogflumeError
+from logflume.log import Admin, InvalidInput, LogflumeError
 from logflume.log.interfaces import Log
 from logflume.streams import plan
 from logflume.streams.graph import Node, Repartition, Topology
-from logflume.streams.runtime import Engine, EngineOptions, EngineState, EngineStatus, TopicLook, forget_application, members_of
+from logflume.streams.runtime import Engine, EngineOptions, EngineState, EngineStatus, TopicLook, forget_application
 from logflume.streams.seams import Plan
 
 from .catalog import QueryInfo
@@ -116,11 +118,35 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What a query left that has ended: the group and the state of its application, and its internal topics."""
+    """What a query may have left that has ended: the group and the state of its application, and its internal topics.
+
+    `topics` plans the query anew to name them.
+    """
 
     query_id: str
     application: str
-    topics: frozenset[str]
+    topics: Callable[[], frozenset[str]] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftThere:
+    """The groups, topics (sorted) and folders of state that there are, whoever they are of."""
+
+    groups: frozenset[str]
+    topics: tuple[str, ...]
+    folders: frozenset[str]
+
+    @classmethod
+    def look(cls, admin: Admin, state_dir: Path) -> LeftThere:
+        """Ask for all of them at once. Raises LogflumeError."""
+        folders = frozenset(each.name for each in state_dir.iterdir()) if state_dir.is_dir() else frozenset[str]()
+        return cls(frozenset(admin.list_groups()), tuple(sorted(admin.list_topics(include_internal=True))), folders)
+
+    def has_any(self, application: str) -> bool:
+        """Tell whether anything may be of an application; which topics are its own, only its plan says."""
+        at = bisect_left(self.topics, f"{application}-")
+        has_topic = at < len(self.topics) and self.topics[at].startswith(f"{application}-")
+        return has_topic or application in self.groups or application in self.folders
 
 
 MakeEngine = Callable[[Plan, Wanted], QueryEngine]
@@ -220,22 +246,37 @@ class RunningQueries:
     def _is_ending(self, query_id: str) -> bool:
         return query_id in self._ending and not self._ending[query_id].has_ended
 
-    def forget(self, left: Left) -> bool:
-        """Remove what a query left unless somebody still runs it, here or elsewhere; return whether it is done.
+    def forget(self, left: Sequence[Left]) -> list[Left]:
+        """Remove what queries left, each unless somebody still runs it, here or elsewhere; return what is not removed yet.
 
-        Looks once a second; where that fails, it looks again.
+        Looks for each once a second, for all of them at once; where that fails, it looks again.
         """
-        if self._is_ending(left.query_id) or self._monotonic_s() < self._looks_at_s.get(left, 0.0):
-            return False
-        self._looks_at_s[left] = self._monotonic_s() + LOOK_PAUSE_S
+        now_s = self._monotonic_s()
+        due = {each for each in left if not self._is_ending(each.query_id) and now_s >= self._looks_at_s.get(each, 0.0)}
+        if not due:
+            return list(left)
+        self._looks_at_s |= dict.fromkeys(due, now_s + LOOK_PAUSE_S)
         try:
-            if members_of(self._log.admin(), left.application):
+            there = LeftThere.look(self._log.admin(), self._options.state_dir)
+        except LogflumeError as error:
+            _log.warning("what ended queries left cannot be looked for yet: %s", error)
+            return list(left)
+        removed = {each for each in due if self._is_removed(each, there)}
+        for each in removed:
+            del self._looks_at_s[each]
+        return [each for each in left if each not in removed]
+
+    def _is_removed(self, left: Left, there: LeftThere) -> bool:
+        if not there.has_any(left.application):
+            return True
+        admin = self._log.admin()
+        try:
+            if left.application in there.groups and admin.describe_group(left.application).members:
                 return False
-            forget_application(self._log, self._options.state_dir, left.application, left.topics)
+            forget_application(self._log, self._options.state_dir, left.application, left.topics().intersection(there.topics))
         except LogflumeError as error:
             _log.warning("what the query %s left is not removed yet: %s", left.query_id, error)
             return False
-        del self._looks_at_s[left]
         return True
 
     def close(self) -> None:

@@ -234,7 +234,7 @@ def test_what_a_query_left_is_not_that_of_a_later_one_of_its_id(
     run(engine, "SET 'engine' = 'spark'; INSERT INTO o WITH (QUERY_ID='Q') SELECT k, n FROM s;")
     running = engine.following.running
     with monkeypatch.context() as patch:
-        patch.setattr(running, "forget", lambda *_: False)  # a driver still stops it
+        patch.setattr(running, "forget", list)  # a driver still stops it
         run(engine, "TERMINATE Q;")
         run(engine, "UNSET 'engine'; INSERT INTO o WITH (QUERY_ID='Q') SELECT k, n FROM s; INSERT INTO s (k, n) VALUES ('a', 1);")
     until(lambda: len(read(log, "o")) == 1)
@@ -258,17 +258,17 @@ def test_what_a_query_left_is_looked_for_again_when_the_log_did_not_answer(
     clock = [10.0]
     running = engine.following.running
     monkeypatch.setattr(running, "_monotonic_s", lambda: clock[0])
-    left = Left("CSAS_O_0", "logflume-sql-CSAS_O_0", frozenset())
+    left = [Left("CSAS_O_0", "logflume-sql-CSAS_O_0", frozenset)]
     with monkeypatch.context() as patch:
         admin = log.admin()
         patch.setattr(admin, "list_groups", fails)
         patch.setattr(log, "admin", lambda: admin)
         for _ in range(3):
-            assert not running.forget(left)
+            assert running.forget(left) == left
         assert len(looks) == 1
-    assert not running.forget(left)
+    assert running.forget(left) == left
     clock[0] += 1.0
-    assert running.forget(left)
+    assert running.forget(left) == []
 
 
 def test_an_engine_that_there_is_not_is_refused_wherever_it_is_named(engine: SqlEngine) -> None:

@@ -119,6 +119,64 @@ def test_what_a_query_left_and_could_not_be_removed_is_removed_later(
     assert "logflume-sql-Q" not in log.admin().list_groups()
 
 
+def test_what_a_query_left_that_nobody_saw_end_is_removed_at_the_next_start(engine: SqlEngine, log: Log, tmp_path: Path) -> None:
+    made = "CREATE TABLE {0} AS SELECT n, COUNT(*) AS c FROM s GROUP BY n;"
+    list(engine.execute(made.format("jo") + made.format("kept") + FILLED + FILL))
+    for name in ("jo", "kept"):
+        eventually(engine, f"SELECT * FROM {name};", [("a", 1), ("b", 1)])
+    eventually(engine, "SELECT COUNT(*) FROM o;", [(2,)])
+    kept = {topic for topic in internal(log) if topic.startswith("logflume-sql-CTAS_KEPT_1-")}
+    others = {"logflume-sql-CTAS_JO_0-2-AGGREGATE-changelog", "logflume-sql-CTAS_JO_0-x-repartition"}
+    for topic in others:
+        log.admin().create_topic(topic)
+    engine.close()
+    with SqlEngine(log, tmp_path / "other", runs_queries=False) as other:
+        list(other.execute(f"TERMINATE CTAS_JO_0; TERMINATE Q; {FILL} TERMINATE Q; DROP TABLE jo;"))
+    assert len(internal(log)) == 6
+    with SqlEngine(log, tmp_path / "sql"):
+        assert internal(log) == others | kept
+        assert log.admin().list_groups() == ["logflume-sql-CTAS_KEPT_1"]
+        assert [each.name for each in (tmp_path / "sql" / "state").iterdir()] == ["logflume-sql-CTAS_KEPT_1"]
+
+
+def test_what_is_long_removed_is_not_looked_for_query_by_query(
+    engine: SqlEngine, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list(engine.execute(f"{FILLED} {FILL} TERMINATE Q; {FILL} TERMINATE Q;"))
+    deadline = time.monotonic() + 60
+    while log.admin().list_groups() and time.monotonic() < deadline:  # a query that is ended while it joins takes a moment
+        engine.following.catch_up()
+        time.sleep(0.05)
+    engine.close()
+    asked: list[str] = []
+    with monkeypatch.context() as patch:
+        for name in ("list_groups", "list_topics", "describe_group", "delete_group", "delete_topic"):
+            real = getattr(type(log.admin()), name)
+            patch.setattr(
+                type(log.admin()), name, lambda *a, _name=name, _real=real, **k: (asked.append(_name), _real(*a, **k))[1]
+            )
+        with SqlEngine(log, tmp_path / "sql") as again:
+            again.following.catch_up()
+    assert asked == ["list_groups", "list_topics"]
+
+
+def test_what_a_query_left_stays_while_somebody_runs_it(engine: SqlEngine, log: Log, tmp_path: Path) -> None:
+    list(engine.execute("CREATE TABLE jo AS SELECT n, COUNT(*) AS c FROM s GROUP BY n;"))
+    eventually(engine, "SELECT * FROM jo;", [("a", 1), ("b", 1)])
+    mine = internal(log)
+    with SqlEngine(log, tmp_path / "other", runs_queries=False) as other:
+        list(other.execute("TERMINATE CTAS_JO_0;"))
+    with SqlEngine(log, tmp_path / "third") as third:
+        assert internal(log) == mine
+        engine.close()
+        deadline = time.monotonic() + 60
+        while internal(log) and time.monotonic() < deadline:
+            third.following.catch_up()
+            time.sleep(0.05)
+        assert internal(log) == set()
+        assert log.admin().list_groups() == []
+
+
 def test_a_query_starts_though_reading_its_command_broke_off_behind_it(
     engine: SqlEngine, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
