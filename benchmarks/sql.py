@@ -60,6 +60,7 @@ SERVED = (
 )
 INSERTED, ASKED, MADE, PUSHED, REPEATED, CONNECTIONS = 20_000, 1_000, 9, 9, 9, 32
 PULLED, PULLING = 20_000, 8
+ANSWER_MAX_S = 60.0
 MANY, SETTLED_S, IDLE_S = 500, 5.0, 10.0
 TURNS = 9
 
@@ -130,7 +131,7 @@ class Client:
 
     def __init__(self, address: str) -> None:
         self.address = address.removeprefix("http://")
-        self._connection = HTTPConnection(self.address, timeout=60)
+        self._connection = HTTPConnection(self.address, timeout=ANSWER_MAX_S)
         self._connection.connect()
         self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -291,7 +292,9 @@ def _pull_all(address: str, connections: int, count: int) -> None:
             selector.register(opened, selectors.EVENT_READ, opened)
             opened.sendall(request)
         while answered < count:
-            for key, _ in selector.select(60):
+            ready = selector.select(ANSWER_MAX_S)
+            assert ready, f"the server has answered {answered} of {count} requests, and none for {ANSWER_MAX_S:g} s"
+            for key, _ in ready:
                 answer = key.data.recv(1 << 16)
                 assert answer.startswith(b"HTTP/1.1 200"), answer
                 assert answer.endswith(b"]\n"), answer

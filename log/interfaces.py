@@ -413,6 +413,7 @@ class Log(Protocol):
         read_committed: bool = True,
         offset_reset: str = "earliest",
         session_timeout_ms: int = 45_000,
+        heartbeat_interval_ms: int = 1_000,
         max_poll_interval_ms: int = 300_000,
         fetch_max_bytes: int = 8_388_608,
         fetch_max_wait_ms: int = 500,
@@ -421,7 +422,11 @@ class Log(Protocol):
         group_protocol: str = "classic",
         server_assignor: str | None = None,
     ) -> Consumer:
-        """`offset_reset`: earliest, latest or none. Offsets are committed only by `commit` or inside a transaction."""
+        """`offset_reset`: earliest, latest or none. Offsets are committed only by `commit` or inside a transaction.
+
+        `heartbeat_interval_ms`: how often a member of a classic group says that it lives, and hears of a rebalance; a third of
+        `session_timeout_ms` at most.
+        """
         ...
 
     def admin(self) -> Admin: ...

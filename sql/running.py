@@ -21,7 +21,7 @@ from logflume.log import Admin, InvalidInput, LogflumeError
 from logflume.log.interfaces import Log
 from logflume.streams import plan
 from logflume.streams.graph import Node, Repartition, Topology
-from logflume.streams.runtime import Engine, EngineOptions, EngineState, EngineStatus, TopicLook, forget_application
+from logflume.streams.runtime import Engine, EngineOptions, EngineState, EngineStatus, TopicLook, Watches, forget_application
 from logflume.streams.seams import Plan
 
 from .catalog import QueryInfo
@@ -31,6 +31,7 @@ from .reach import is_reachable
 
 FIRST_PAUSE_S, PAUSE_MAX_S = 1.0, 60.0
 LOOK_PAUSE_S = 1.0
+HEARTBEAT_INTERVAL_MS = 3_000
 STOP_TIMEOUT_S, GONE_TIMEOUT_S = 60.0, 0.2
 _log = logging.getLogger("logflume.sql")
 
@@ -154,12 +155,16 @@ MakeEngine = Callable[[Plan, Wanted], QueryEngine]
 
 
 def live_engines(log: Log, options: EngineOptions) -> MakeEngine:
-    """Return what makes engines of streams, which ask about their topics together."""
-    look = TopicLook(log.admin(), monotonic_s=time.monotonic)  # as engines go by
+    """Return what makes engines of streams, which ask about their topics together and are looked after by one thread.
+
+    With hundreds of groups heartbeats are most of what idle queries cost, so that these have Kafka's own interval.
+    """
+    look, watches = TopicLook(log.admin(), monotonic_s=time.monotonic), Watches()  # as engines go by
+    options = replace(options, heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS)
 
     def made(plan: Plan, wanted: Wanted) -> Engine:
         letters = wanted.letters or options.dead_letter_topic
-        return Engine(plan, log, replace(options, dead_letter_topic=letters), look=look)
+        return Engine(plan, log, replace(options, dead_letter_topic=letters), look=look, watches=watches)
 
     return made
 

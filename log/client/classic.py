@@ -39,6 +39,7 @@ class ClassicMembership:
         instance_id: str | None,
         strategies: Sequence[AssignmentStrategy],
         session_timeout_ms: int,
+        heartbeat_interval_ms: int,
         max_poll_interval_ms: int,
         on_change: Callable[[], None],
     ) -> None:
@@ -54,6 +55,7 @@ class ClassicMembership:
             instance_id=instance_id,
             strategies=strategies,
             session_timeout_ms=session_timeout_ms,
+            heartbeat_interval_ms=heartbeat_interval_ms,
             max_poll_interval_ms=max_poll_interval_ms,
             on_change=on_change,
         )
@@ -69,7 +71,7 @@ class ClassicMembership:
         self._member.needs_join = True
 
     def maintain(self, owner: Owner) -> None:
-        self._loop.call(self._touch)
+        self._member.last_poll_s = self._loop.loop.time()
         if self._member.failure is not None:
             raise self._member.failure
         if self._joining is None and self._member.needs_join:
@@ -140,6 +142,3 @@ class ClassicMembership:
     def _cancel_join(self) -> None:
         if self._joining is not None:
             self._joining.cancel()
-
-    def _touch(self) -> None:
-        self._member.last_poll_s = self._loop.loop.time()

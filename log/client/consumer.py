@@ -49,6 +49,7 @@ class Consumer:
         read_committed: bool = True,
         offset_reset: str = "earliest",
         session_timeout_ms: int = 45_000,
+        heartbeat_interval_ms: int = 1_000,
         max_poll_interval_ms: int = 300_000,
         fetch_max_bytes: int = 8_388_608,
         fetch_max_wait_ms: int = 500,
@@ -61,6 +62,8 @@ class Consumer:
             raise UnknownName("offset_reset", offset_reset, OFFSET_RESETS)
         if group_protocol not in GROUP_PROTOCOLS:
             raise UnknownName("group_protocol", group_protocol, GROUP_PROTOCOLS)
+        if heartbeat_interval_ms <= 0:
+            raise InvalidInput(f"heartbeat_interval_ms must be greater than 0, not {heartbeat_interval_ms}")
         if group_instance_id is not None and group_id is None:
             raise InvalidInput("group_instance_id needs a group_id")
         self._cluster = cluster
@@ -97,6 +100,7 @@ class Consumer:
                     instance_id=group_instance_id,
                     strategies=[strategy_of(each) for each in assignment_strategies],
                     session_timeout_ms=session_timeout_ms,
+                    heartbeat_interval_ms=heartbeat_interval_ms,
                     max_poll_interval_ms=max_poll_interval_ms,
                     on_change=self._notify,
                 )

@@ -45,7 +45,8 @@ _log = logging.getLogger("logflume.client")
 class ConsumerProtocolMembership:
     """See `membership.Membership`. `on_change` may be called from the I/O loop.
 
-    Shared between the threads, by single assignments: the caller's writes `_interest` and `_owned`, the loop's `_epoch`;
+    Shared between the threads, by single assignments: the caller's writes `_interest`, `_owned` and `_last_poll_s`, the
+    loop's `_epoch`;
     `_targets` holds the newest assignment that no poll has taken, if any; the loop sets `_is_lost`, the caller resets it.
     """
 
@@ -93,7 +94,7 @@ class ConsumerProtocolMembership:
         self._loop.call(self._start)
 
     def maintain(self, owner: Owner) -> None:
-        self._loop.call(self._touch)
+        self._touch()
         if self._failure is not None:
             failure, self._failure = self._failure, None
             self._loop.call(self._start)

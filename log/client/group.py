@@ -27,7 +27,6 @@ from .subscription import decode_assignment, decode_subscription, encode_assignm
 from .transport import Channel
 
 PROTOCOL_TYPE = "consumer"
-HEARTBEAT_MAX_S = 1.0
 JOIN_MARGIN_S = 10.0
 NO_GENERATION = -1
 _MISSING_TOPIC_CHECK_S = 1.0
@@ -65,6 +64,7 @@ class GroupMember:
         instance_id: str | None,
         strategies: Sequence[AssignmentStrategy],
         session_timeout_ms: int,
+        heartbeat_interval_ms: int,
         max_poll_interval_ms: int,
         on_change: Callable[[], None],
     ) -> None:
@@ -79,6 +79,7 @@ class GroupMember:
         self._channel = channel
         self._strategies = {strategy.name: strategy for strategy in strategies}
         self._session_timeout_ms = session_timeout_ms
+        self._heartbeat_s = min(heartbeat_interval_ms / 1000, session_timeout_ms / 3000)
         self._max_poll_interval_ms = max_poll_interval_ms
         self._on_change = on_change
         self._interest = Interest()
@@ -244,10 +245,9 @@ class GroupMember:
     # staying
 
     async def _heartbeat(self) -> None:
-        interval_s = min(HEARTBEAT_MAX_S, self._session_timeout_ms / 3000)
         loop = asyncio.get_running_loop()
         while not self.needs_join and self.failure is None:
-            await asyncio.sleep(interval_s)
+            await asyncio.sleep(self._heartbeat_s)
             if loop.time() - self.last_poll_s > self._max_poll_interval_ms / 1000:
                 _log.warning(
                     "group %s: no poll for more than %d ms; leaving, so that others go on with the partitions",

@@ -14,6 +14,7 @@ from .run import describe_status, run_app
 from .status import CommitStatus, EngineState, EngineStatus, InputStatus, LeftOut, TaskStatus, added_up
 from .topic_look import TopicLook
 from .topics import create_results, ensure_dead_letter_topic, prepare_topics
+from .watch import Watches
 
 __all__ = [
     "CommitStatus",
@@ -39,6 +40,7 @@ __all__ = [
     "StreamsError",
     "TaskStatus",
     "TopicLook",
+    "Watches",
     "added_up",
     "create_results",
     "describe_status",

@@ -35,7 +35,7 @@ from .status import CommitTimes, EngineState, EngineStatus, InputStatus, LeftOut
 from .task import Ending, Task, TaskCounts
 from .topic_look import TopicLook
 from .topics import ensure_dead_letter_topic, prepare_topics
-from .watch import Watch
+from .watch import Watch, Watches
 
 _decode_ask = msgspec.msgpack.Decoder(Ask).decode
 
@@ -46,7 +46,8 @@ _PAUSE_MIN_S, _PAUSE_MAX_S = 0.1, 5.0
 class Engine:
     """See the module. `start`, then `stop`; or `run_app` for a whole process. Thread-safe.
 
-    `look`: shared with other engines on the same log, so that all their inputs are asked about at once.
+    `look`: shared with other engines on the same log, so that all their inputs are asked about at once; `watches`: with others of
+    the process, so that one thread looks after all of them.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Engine:
         options: EngineOptions | None = None,
         *,
         look: TopicLook | None = None,
+        watches: Watches | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
@@ -63,6 +65,7 @@ class Engine:
         self.options = options or EngineOptions()
         self._log_handle = log
         self._look = look
+        self._watches = watches or Watches()
         self._monotonic_s = monotonic_s
         self._wall_s = wall_s
         specs = {spec.name: spec for sub in plan.subtopologies for spec in sub.program.stores}
@@ -114,8 +117,8 @@ class Engine:
             address,
         )
         self._thread = threading.Thread(target=self._run, args=(around,), name=f"engine-{self.plan.application}", daemon=True)
+        self._watches.add(self._watch)
         self._thread.start()
-        threading.Thread(target=self._watch.look_on, args=(self._done,), name="engine-watch", daemon=True).start()
 
     def _open_endpoint(self, where: str, directory: StateDirectory) -> Endpoint:
         pages = {
@@ -215,6 +218,7 @@ class Engine:
                 closer.finish()
                 around.directory.close()
             finally:
+                self._watches.remove(self._watch)
                 self._done.set()
 
     def _keep_going(self, around: Surroundings, closer: Closer) -> None:

@@ -50,6 +50,8 @@ class EngineOptions:
         on_uncaught: "stop", "restart" or a function of the error that returns one of them: what an error of the application
             itself does, which would end it.
         dead_letter_topic: where records that cannot be processed are kept, None: only in the log.
+        heartbeat_interval_ms: how often the group is told that the instance lives, which hears of a rebalance that way; a third
+            of session_timeout_ms at most.
         transaction_timeout_ms: how long an instance that died in the middle of a transaction can hold up readers and successors.
         purge_interval_ms: how often what was processed is deleted from repartition topics.
         instance_id: the name of this instance, which must be its own: a restart is then the same member of the group wherever it
@@ -90,6 +92,7 @@ class EngineOptions:
     dead_letter_topic: str | None = None
     instance_id: str | None = None
     session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 1_000
     transaction_timeout_ms: int = 10_000
     purge_interval_ms: int = 30_000
     num_standby_replicas: int = 0
@@ -132,6 +135,7 @@ class EngineOptions:
             "memory_bytes",
             "buffered_records_max",
             "session_timeout_ms",
+            "heartbeat_interval_ms",
             "purge_interval_ms",
             "blocked_after_ms",
         ):

@@ -107,6 +107,7 @@ class Session:
             offset_reset="none",
             fetch_max_wait_ms=_FETCH_WAIT_MS,
             session_timeout_ms=self._options.session_timeout_ms,
+            heartbeat_interval_ms=self._options.heartbeat_interval_ms,
             assignment_strategies=[
                 task_strategy(_sharing(around), self._progress_of_state, self._take_advice, rack=around.options.rack)
             ],

@@ -22,7 +22,7 @@ _log = logging.getLogger("logflume.streams")
 
 
 class Watch:
-    """Of one engine: its thread says when it enters a task's program and leaves it, another one looks.
+    """Of one engine: its thread says when it enters a task's program and leaves it, another one looks (`Watches`).
 
     Shared by single assignments: `_entered` is written by the engine's thread, `blocked` by the one that looks.
     """
@@ -43,10 +43,9 @@ class Watch:
         """It is over."""
         self._entered = None
 
-    def look_on(self, done: threading.Event) -> None:
-        """Look every half second, until done."""
-        while not done.wait(min(_LOOK_EVERY_S, self._blocked_after_s)):
-            self.look()
+    @property
+    def look_every_s(self) -> float:
+        return min(_LOOK_EVERY_S, self._blocked_after_s)
 
     def look(self) -> None:
         """Set `blocked`; say each call that is long once."""
@@ -66,6 +65,35 @@ class Watch:
                 "for something belongs into map_async",
                 self._application, task, where, lasted_s,
             )  # fmt: skip
+
+
+class Watches:
+    """Looks through the watches of engines that share it, in one thread, which there is while there are any. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._watches: frozenset[Watch] = frozenset()
+        self._is_over = threading.Event()
+
+    def add(self, watch: Watch) -> None:
+        """Look through this one too from now on."""
+        with self._lock:
+            if not self._watches:
+                self._is_over = threading.Event()
+                threading.Thread(target=self._look_on, args=(self._is_over,), name="engine-watch", daemon=True).start()
+            self._watches |= {watch}
+
+    def remove(self, watch: Watch) -> None:
+        """Look through it no longer."""
+        with self._lock:
+            self._watches -= {watch}
+            if not self._watches:
+                self._is_over.set()
+
+    def _look_on(self, is_over: threading.Event) -> None:
+        while not is_over.wait(min((watch.look_every_s for watch in self._watches), default=_LOOK_EVERY_S)):
+            for watch in self._watches:
+                watch.look()
 
 
 def _frames(innermost: FrameType | None) -> list[FrameType]:

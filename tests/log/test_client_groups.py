@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from logflume.log import GroupMetadata, KafkaError, OffsetAndMetadata, TopicPartition, connect, is_rebalance
+from logflume.log import GroupMetadata, InvalidInput, KafkaError, OffsetAndMetadata, TopicPartition, connect, is_rebalance
 from logflume.log.broker.access import Operation, Pattern, Permission, Resource
 from logflume.log.client.cluster import Cluster
 from logflume.log.client.group import GroupMember
@@ -147,6 +147,20 @@ def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
             yield opened
     finally:
         server.stop()
+
+
+def test_heartbeats_come_three_times_a_session_at_least(hasty: Log, topic: str) -> None:
+    hasty.admin().create_topic(topic)
+    with hasty.consumer(group_id=topic, session_timeout_ms=1500, heartbeat_interval_ms=60_000) as consumer:
+        consumer.subscribe([topic])
+        wait_until(lambda: consumer.poll(timeout_s=0.1) or consumer.assignment())
+        (member,) = hasty.admin().describe_group(topic).members
+        deadline = time.monotonic() + 3.5
+        while time.monotonic() < deadline:
+            consumer.poll(timeout_s=0.2)
+        assert [each.member_id for each in hasty.admin().describe_group(topic).members] == [member.member_id]
+    with pytest.raises(InvalidInput, match="heartbeat_interval_ms must be greater than 0, not 0"):
+        hasty.consumer(group_id=topic, heartbeat_interval_ms=0)
 
 
 @pytest.mark.parametrize("is_made_first", [True, False])

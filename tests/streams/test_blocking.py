@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import logflume.streams as lf
 from logflume.streams.runtime import Engine
 from logflume.streams.runtime.metrics import exposition
 from logflume.streams.runtime.run import describe_status
-from logflume.streams.runtime.watch import Watch
+from logflume.streams.runtime.watch import Watch, Watches
 from tests.streams.running import embedded, read, running, send_json, until
 
 SESSION_MS = 6_000
@@ -57,6 +58,32 @@ def test_a_function_that_blocks_is_named_and_heartbeats_go_on(tmp_path: Path, ca
     said = [each.getMessage() for each in caplog.records if "asks_a_slow_service" in each.getMessage()]
     assert len(said) == 1
     assert f"{Path(__file__).name}:{line}" in said[0]
+
+
+def test_one_thread_looks_through_the_watches_of_all_engines_that_share_it() -> None:
+    def threads() -> int:
+        return sum(each.name == "engine-watch" for each in threading.enumerate())
+
+    before, watches = threads(), Watches()
+    made = [Watch(name, blocked_after_ms=10, monotonic_s=time.monotonic) for name in ("a", "b")]
+    for _ in range(2):  # the thread ends with the last one, and another begins with the next
+        for watch in made:
+            watches.add(watch)
+            watch.enter("in.0")
+        assert threads() == before + 1
+        deadline = time.monotonic() + 60
+        while any(watch.blocked is None for watch in made) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert all(watch.blocked is not None for watch in made)
+        watches.remove(made[0])
+        assert threads() == before + 1
+        watches.remove(made[1])
+        while threads() > before and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert threads() == before
+        for watch in made:
+            watch.leave()
+            watch.look()
 
 
 def test_a_call_counts_as_long_by_itself_and_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
