@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 
-from logflume.log.schemas import Column
+from logflume.log.schemas import Column, FormatSpec
 
 from . import ast
 from .binding.context import Context
@@ -93,9 +93,9 @@ def check_replacement(old: SourceInfo, new: SourceInfo, span: ast.Span) -> None:
             f"Cannot add {new.kind.lower()} '{new.name}': CREATE OR REPLACE is not supported on source {new.kind.lower()}s.", span
         )
     if old.topic != new.topic or old.key_format != new.key_format or old.value_format != new.value_format:
-        raise _not_upgradeable(old, "topic", _topic_text(old), _topic_text(new), span)
+        raise _not_upgradeable(old, "topic", _topic_text(old, new), _topic_text(new, old), span)
     if old.timestamp != new.timestamp:
-        raise _not_upgradeable(old, "timestampColumn", str(old.timestamp), str(new.timestamp), span)
+        raise _not_upgradeable(old, "timestampColumn", _timestamp_text(old), _timestamp_text(new), span)
     changed = [show_columns([c], ()) for i, c in enumerate(old.key) if c not in new.key[i : i + 1]]
     kind = "key " if changed else ""
     changed = changed or [show_columns((), [c]) for i, c in enumerate(old.value) if c not in new.value[i : i + 1]]
@@ -113,8 +113,23 @@ def _not_upgradeable(old: SourceInfo, what: str, before: str, after: str, span: 
     )
 
 
-def _topic_text(source: SourceInfo) -> str:
-    return f"{source.topic} (key {source.key_format.name}, value {source.value_format.name})"
+def _timestamp_text(source: SourceInfo) -> str:
+    if source.timestamp is None:
+        return "none"
+    name, pattern = source.timestamp
+    return f"`{name}`" if pattern is None else f"`{name}` by '{pattern}'"
+
+
+def _topic_text(source: SourceInfo, other: SourceInfo) -> str:
+    key, value = (
+        ", ".join([own.name, *(f"{f.name}={getattr(own, f.name)!r}" for f in fields(own) if _differs(own, its, f.name))])
+        for own, its in ((source.key_format, other.key_format), (source.value_format, other.value_format))
+    )
+    return f"{source.topic} (key {key}; value {value})"
+
+
+def _differs(own: FormatSpec, other: FormatSpec, name: str) -> bool:
+    return name != "name" and bool(getattr(own, name) != getattr(other, name))
 
 
 def _check_is_unused(source: SourceInfo, catalog: Catalog, span: ast.Span) -> None:

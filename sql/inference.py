@@ -6,15 +6,18 @@ after: CREATE STREAM S (ID BIGINT, NAME STRING) WITH (KAFKA_TOPIC='t', VALUE_FOR
 
 - A side without columns whose format has schemas gets those of its subject's newest schema, or of the id given. Names become
   upper-case, unless the schema was named by its id.
+- The keys of maps are text, as maps of the dialect have them: numbers and booleans as text. A field that holds a map with other
+  keys is left out, with a warning.
 - A key is one column ROWKEY; in a format that only writes records its fields are the columns.
 - A value that is a record gives its fields; anything else, or all of it with WRAP_SINGLE_VALUE=false, is one column ROWVAL.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
-from logflume.log.schemas import Column, DataType, FormatSpec, Kind, format_of, schema_names
+from logflume.log.schemas import STRING, Column, DataType, FormatSpec, Kind, format_of, schema_names
 
 from . import ast
 from .binding.context import Context
@@ -25,6 +28,8 @@ from .planner import format_names
 from .types import show_type
 
 KEY_COLUMN, VALUE_COLUMN = "ROWKEY", "ROWVAL"
+_KEYS_WITH_TEXT = frozenset([Kind.STRING, Kind.INTEGER, Kind.BIGINT, Kind.BOOLEAN, Kind.DATE, Kind.TIME, Kind.TIMESTAMP])
+_log = logging.getLogger("logflume.sql")
 
 
 def inferred(s: ast.CreateSource, context: Context) -> ast.CreateSource:
@@ -80,6 +85,10 @@ def _columns(s: ast.CreateSource, side: Side, name: str, options: Options, conte
             f"in the WITH clause using {side.full_names[0]}",
             s.span,
         )
+    try:
+        type = _with_text_keys(type, "")
+    except _KeysWithoutText as error:
+        raise StatementError(f"Unsupported type at root of schema: {error}", s.span) from None
     if not spec.schema_id:
         type = _upper(type)
     if side is KEY_SIDE and format.can_unwrap:
@@ -92,6 +101,35 @@ def _columns(s: ast.CreateSource, side: Side, name: str, options: Options, conte
         "Schema returned from schema registry is anonymous type. To use this schema with ksqlDB, set "
         "'WRAP_SINGLE_VALUE=false' in the WITH clause properties.",
         s.span,
+    )
+
+
+class _KeysWithoutText(ValueError):
+    """A map whose keys no text stands for."""
+
+
+def _with_text_keys(type: DataType, path: str) -> DataType:
+    """Return a type whose maps have text as keys, without the fields of which that cannot be said.
+
+    Raises:
+        _KeysWithoutText: it cannot be said of the type itself.
+    """
+    if type.key is not None and type.key.kind not in _KEYS_WITH_TEXT:
+        raise _KeysWithoutText(f"Unsupported type for map key: {show_type(type.key)}")
+    fields = []
+    for field in type.fields:
+        at = f"{path}{field.name}"
+        try:
+            fields.append(Column(field.name, _with_text_keys(field.type, f"{at}->")))
+        except _KeysWithoutText as error:
+            _log.warning("the field %s of the registered schema is left out: %s", at, error)
+    if type.fields and not fields:
+        raise _KeysWithoutText("Schema does not include any columns with types that ksqlDB supports.")
+    return replace(
+        type,
+        key=None if type.key is None else STRING,
+        element=None if type.element is None else _with_text_keys(type.element, path),
+        fields=tuple(fields),
     )
 
 

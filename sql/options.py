@@ -89,23 +89,23 @@ def _id_place(value: Any) -> str:
     return word
 
 
-def _positive(value: Any) -> int:
-    number = int(value) if isinstance(value, str) and value.strip().isdigit() else value
+def _whole(value: Any, kind: str, wanted: str) -> int:
+    number = int(value) if isinstance(value, str) and re.fullmatch(r"[+-]?\d+", value.strip()) else value
     if not isinstance(number, int) or isinstance(number, bool):
-        raise ValueError("Not a number of type INT. A whole number of at least 1 is expected")
+        raise ValueError(f"Not a number of type {kind}. {wanted} is expected")
+    return number
+
+
+def _positive(value: Any) -> int:
+    wanted = "A whole number of at least 1"
+    number = _whole(value, "INT", wanted)
     if number < 1:
-        raise ValueError("expected a whole number of at least 1")
+        raise ValueError(f"{wanted} is expected")
     return number
 
 
 def _number(kind: str) -> Callable[[Any], int]:
-    def read(value: Any) -> int:
-        number = int(value) if isinstance(value, str) and re.fullmatch(r"-?\d+", value.strip()) else value
-        if not isinstance(number, int) or isinstance(number, bool):
-            raise ValueError(f"Not a number of type {kind}. A whole number is expected")
-        return number
-
-    return read
+    return lambda value: _whole(value, kind, "A whole number")
 
 
 def _boolean(value: Any) -> bool:

@@ -435,11 +435,15 @@ def _date_of(fields: _Fields, text: str) -> date:
         year = 1970 if fields.year is None else fields.year
         if fields.day_of_year is not None:
             return date(year, 1, 1) + timedelta(days=fields.day_of_year - 1)
-        month, day = fields.month or 1, fields.day or 1
+        month, day = _month_and_day(fields)
         # Java reads the 30th of February and the 31st of April as the last of the month.
         return date(year, month, min(day, monthrange(year, month)[1]) if day <= 31 else day)
     except (ValueError, OverflowError):
         raise ValueError(f"Text '{text}' could not be parsed: there is no such date") from None
+
+
+def _month_and_day(fields: _Fields) -> tuple[int, int]:
+    return (1 if fields.month is None else fields.month), (1 if fields.day is None else fields.day)
 
 
 def _micros_of(fields: _Fields, text: str) -> int:
@@ -465,12 +469,25 @@ def parse_timestamp(text: str, pattern: str, zone: str = "UTC") -> int:
 
 def parse_date(text: str, pattern: str) -> int:
     """Return days since the epoch. Raises ValueError, also when the text has a time of day, or no whole date."""
+    return _date_of(_date_fields(text, pattern), text).toordinal() - EPOCH_DAY
+
+
+def parse_exact_date(text: str, pattern: str) -> int:
+    """Return days since the epoch, as `parse_date`, which takes 30 February for the last of the month: refused here."""
+    fields = _date_fields(text, pattern)
+    found = _date_of(fields, text)
+    if fields.day_of_year is None and (found.month, found.day) != _month_and_day(fields):
+        raise ValueError(f"Text '{text}' could not be parsed: there is no such date")
+    return found.toordinal() - EPOCH_DAY
+
+
+def _date_fields(text: str, pattern: str) -> _Fields:
     fields = _Reader(text, pattern).read()
     if fields.year is None or ((fields.month is None or fields.day is None) and fields.day_of_year is None):
         raise ValueError(f"Text '{text}' could not be parsed: '{pattern}' is not of a whole date")
     if fields.hour is not None or fields.half_hour is not None or fields.minute or fields.second or fields.zone is not None:
         raise ValueError(f"Date format contains time field: '{pattern}'")
-    return _date_of(fields, text).toordinal() - EPOCH_DAY
+    return fields
 
 
 def parse_time(text: str, pattern: str) -> int:

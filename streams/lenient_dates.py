@@ -1,9 +1,10 @@
-"""Dates by patterns of a lenient calendar, which PARSE_DATE has of Java's SimpleDateFormat: not as strict as `java_time`.
+"""Dates as PARSE_DATE reads them: by the patterns of `java_time`, and what does not fit one by those of a lenient calendar.
 
-A number may have fewer digits than its field, blanks may come before it, a day beyond its month is of the next one, and what
-stands behind the last field is left alone. A field that is missing is that of 1970-01-01.
+The lenient calendar is that of Java's SimpleDateFormat: a number may have fewer digits than its field, blanks may come before
+it, a day beyond its month is of the next one, and what stands behind the last field is left alone. A field that is missing is
+that of 1970-01-01. A year of two digits (`yy`) is always that calendar's, of 1950 to 2049.
 
-Covered letters: G y Y M L d D E a H K h k m s S, and quotes.
+Its letters: G y Y M L d D E a H K h k m s S, and quotes.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 
-from .java_time import DAY_MS, DAY_NAMES, EPOCH_DAY, MONTH_NAMES
+from .java_time import DAY_MS, DAY_NAMES, EPOCH_DAY, MONTH_NAMES, parse_exact_date
 
 _LETTER = re.compile(r"([A-Za-z])\1*")
 _NUMBERS = "dDHKhkmsS"
 _ERAS = ("AD", "BC")
 _HALVES = ("AM", "PM")
+
+
+class _UnknownLetter(ValueError):
+    """A pattern letter that the lenient calendar does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,7 @@ def _parts(pattern: str) -> tuple[_Part, ...]:
             continue
         letter = match.group(1)
         if letter not in _NUMBERS + "GyYMLEa":
-            raise ValueError(f"no date can be read by the pattern letter {letter} in {pattern!r}")
+            raise _UnknownLetter(f"no date can be read by the pattern letter {letter} in {pattern!r}")
         parts.append(_Part(letter, len(match.group())))
         position = match.end()
     return tuple(parts)
@@ -128,6 +133,18 @@ class _Reader:
 
 def parse_calendar_date(text: str, pattern: str) -> int:
     """Return days since the epoch. Raises ValueError, also when the text has a time of day that is not midnight."""
+    try:
+        if any(part.letter == "y" and part.count == 2 for part in _parts(pattern)):
+            return _lenient_date(text, pattern)
+    except _UnknownLetter:
+        return parse_exact_date(text, pattern)
+    try:
+        return parse_exact_date(text, pattern)
+    except ValueError:
+        return _lenient_date(text, pattern)
+
+
+def _lenient_date(text: str, pattern: str) -> int:
     found = _Reader(text, pattern).read()
     year = found.get("y", 1970)
     if found.get("G") == 1:

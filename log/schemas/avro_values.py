@@ -10,7 +10,7 @@ from typing import Any
 from logflume.log.errors import DecodeError
 
 from .avro_schema import ENTRY_MARK, MAP_ENTRY, Named, branch_name
-from .coerce import fit_decimal, from_unscaled, json_to_text, unscaled
+from .coerce import fit_decimal, from_unscaled, java_double_text, java_float_text, json_to_text, unscaled
 from .types import Column, DataType, Kind
 
 Convert = Callable[[Any], Any]
@@ -24,7 +24,7 @@ _FITS: Mapping[Kind, tuple[str, ...]] = {
     Kind.BYTES: ("bytes", "fixed"),
     Kind.DATE: ("int",),
     Kind.TIME: ("int",),
-    Kind.TIMESTAMP: ("long",),
+    Kind.TIMESTAMP: _INTEGERS,
 }
 
 
@@ -156,7 +156,7 @@ def _of_scalar(kind: str, schema: Any, type: DataType, path: str) -> Convert:
     if type.kind is Kind.STRING and kind in ("string", "enum"):
         return _same
     if type.kind is Kind.STRING and kind in ("boolean", *_NUMBERS):
-        return json_to_text if kind in ("boolean", *_INTEGERS) else lambda value: json_to_text(Decimal(repr(value)))
+        return {"float": java_float_text, "double": java_double_text}.get(kind, json_to_text)
     if type.kind is Kind.DECIMAL and kind in ("bytes", "fixed") and isinstance(schema, dict):
         scale = int(schema.get("scale", schema.get("connect.parameters", {}).get("scale", 0)))
         return lambda value: fit_decimal(from_unscaled(value, scale), type, path)

@@ -12,7 +12,9 @@ from __future__ import annotations
 import base64
 import binascii
 import datetime
+import math
 import re
+import struct
 from collections.abc import Callable
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, Inexact, InvalidOperation
 from functools import lru_cache
@@ -312,6 +314,19 @@ def java_double_text(value: float) -> str:
         if float(nearest) == value:
             text, exponent = "".join(map(str, nearest.as_tuple().digits)), nearest.adjusted()
     return f"{'-' if sign else ''}{text[0]}.{text[1:] or '0'}E{exponent}"
+
+
+def java_float_text(value: float) -> str:
+    """Return a number of 32 bits the way Java's `Float.toString` writes it: with the fewest digits that tell it from the others.
+
+    >>> java_float_text(0.10000000149011612), java_float_text(16777216.0)
+    ('0.1', '1.6777216E7')
+    """
+    if not math.isfinite(value):
+        return java_double_text(value)
+    bits = struct.pack(">f", value)
+    shortest = next(short for n in range(1, 10) if struct.pack(">f", short := float(f"{value:.{n}g}")) == bits)
+    return java_double_text(shortest)
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ from typing import Any
 
 from logflume.log.errors import DecodeError
 
-from .coerce import fit_decimal, from_unscaled, json_to_text, unscaled
+from .coerce import fit_decimal, from_unscaled, java_double_text, java_float_text, json_to_text, unscaled
 from .proto_schema import DATE_MESSAGE, DECIMAL, TIME_MESSAGE, TIMESTAMP_MESSAGE, WRAPPERS_FILE, entry_of, fields_of, is_repeated
 from .types import Column, DataType, Kind
 
@@ -35,8 +35,8 @@ def _getter(field: Any, type: DataType, path: str) -> Convert:
         assert type.element is not None
         key, value = _getter(entry["key"], type.key, path), _getter(entry["value"], type.element, path)
         if field.message_type.GetOptions().map_entry:
-            to_value = _from_value(entry["value"], type.element, path)
-            return lambda message: {str(k): to_value(v) for k, v in getattr(message, name).items()}
+            to_key, to_value = _from_value(entry["key"], type.key, path), _from_value(entry["value"], type.element, path)
+            return lambda message: {to_key(k): to_value(v) for k, v in getattr(message, name).items()}
         return lambda message: {key(each): value(each) for each in getattr(message, name)}
     if is_repeated(field):
         if type.kind is not Kind.ARRAY or type.element is None:
@@ -66,27 +66,25 @@ def _from_value(field: Any, type: DataType, path: str) -> Convert:
         Kind.DOUBLE: is_float or is_integer,
         Kind.BYTES: is_bytes,
         Kind.STRING: not is_bytes,
+        Kind.DATE: field.cpp_type == field.CPPTYPE_INT32,
+        Kind.TIME: field.cpp_type == field.CPPTYPE_INT32,
+        Kind.TIMESTAMP: is_integer,
     }
     if not fits.get(type.kind, False):
         raise _mismatch(field, type, path)
     if type.kind is Kind.DOUBLE and is_integer:
         return float
     if type.kind is Kind.STRING and field.type != field.TYPE_STRING:
-        return (lambda value: json_to_text(Decimal(repr(value)))) if is_float else json_to_text
+        return {field.CPPTYPE_FLOAT: java_float_text, field.CPPTYPE_DOUBLE: java_double_text}.get(field.cpp_type, json_to_text)
     return _same
 
 
 def _from_message(field: Any, type: DataType, path: str) -> Convert:
     message = field.message_type
-    match message.full_name:
-        case full if full == DECIMAL and type.kind is Kind.DECIMAL:
-            return lambda value: fit_decimal(from_unscaled(value.value, value.scale or type.scale), type, path)
-        case full if full == TIMESTAMP_MESSAGE and type.kind is Kind.TIMESTAMP:
-            return lambda value: value.seconds * 1000 + value.nanos // 1_000_000
-        case full if full == DATE_MESSAGE and type.kind is Kind.DATE:
-            return lambda value: _days(value, path)
-        case full if full == TIME_MESSAGE and type.kind is Kind.TIME:
-            return lambda value: ((value.hours * 60 + value.minutes) * 60 + value.seconds) * 1000 + value.nanos // 1_000_000
+    if message.full_name == DECIMAL and type.kind is Kind.DECIMAL:
+        return lambda value: fit_decimal(from_unscaled(value.value, value.scale or type.scale), type, path)
+    if message.full_name in _MOMENT_KINDS and type.kind in _MOMENT_KINDS[message.full_name]:
+        return _moment(message.full_name, path, is_text=type.kind is Kind.STRING)
     if message.file.name == WRAPPERS_FILE and type.kind is not Kind.STRUCT:
         convert = _from_value(message.fields_by_name["value"], type, path)
         return lambda value: convert(value.value)
@@ -95,6 +93,29 @@ def _from_message(field: Any, type: DataType, path: str) -> Convert:
     names = [column.name for column in type.fields]
     getters = getters_of(message, type.fields, path)
     return lambda value: {name: get(value) for name, get in zip(names, getters, strict=True)}
+
+
+_MOMENT_KINDS = {
+    TIMESTAMP_MESSAGE: (Kind.TIMESTAMP, Kind.BIGINT, Kind.STRING),
+    DATE_MESSAGE: (Kind.DATE, Kind.INTEGER, Kind.BIGINT, Kind.STRING),
+    TIME_MESSAGE: (Kind.TIME, Kind.INTEGER, Kind.BIGINT, Kind.STRING),
+}
+"""Columns of numbers and text take the number that a moment is in columns of its own type."""
+
+
+def _moment(message: str, path: str, *, is_text: bool) -> Convert:
+    def number(value: Any) -> int | None:
+        if message == TIMESTAMP_MESSAGE:
+            return int(value.seconds * 1000 + value.nanos // 1_000_000)
+        if message == DATE_MESSAGE:
+            return _days(value, path)
+        return int(((value.hours * 60 + value.minutes) * 60 + value.seconds) * 1000 + value.nanos // 1_000_000)
+
+    def text(value: Any) -> str | None:
+        found = number(value)
+        return None if found is None else str(found)
+
+    return text if is_text else number
 
 
 def _days(value: Any, path: str) -> int | None:

@@ -27,7 +27,7 @@ def convert_literal(literal: x.Literal, type: DataType) -> x.Literal:
         return x.Literal(literal.value, type)
     value: Any = literal.value
     if not can_convert(literal.type, type):
-        raise StatementError(f"expected {show_type(type)}, found {value} ({show_type(literal.type)})")
+        raise StatementError(f"expected {show_type(type)}, found {to_text(value, literal.type)} ({show_type(literal.type)})")
     try:
         if literal.type.kind is Kind.STRING and (is_numeric(type) or type.kind is Kind.BOOLEAN):
             return x.Literal(_from_text(value, type), type)
@@ -39,16 +39,16 @@ def convert_literal(literal: x.Literal, type: DataType) -> x.Literal:
     except (ValueError, ArithmeticError) as error:
         if type.kind in _EXACT_CASTS:
             raise StatementError(str(error)) from None
-        raise StatementError(f'invalid input syntax for type {show_type(type)}: "{value}".') from None
+        raise StatementError(f'invalid input syntax for type {show_type(type)}: "{to_text(value, literal.type)}".') from None
 
 
 def _widened(value: Any, source: DataType, target: DataType) -> Any:
     """Return a number as a wider type. Raises StatementError for a narrower one, or digits that it does not hold."""
     if NUMERIC.index(source.kind) > NUMERIC.index(target.kind):
-        raise StatementError(f"expected {show_type(target)}, found {value} ({show_type(source)})")
+        raise StatementError(f"expected {show_type(target)}, found {to_text(value, source)} ({show_type(source)})")
     found = convert(value, source, target)
     if target.kind is Kind.DECIMAL and found != value:
-        raise StatementError(f"{value} does not fit {show_type(target)} without rounding")
+        raise StatementError(f"{to_text(value, source)} does not fit {show_type(target)} without rounding")
     return found
 
 

@@ -182,6 +182,81 @@ def test_a_foreign_avro_record_becomes_columns() -> None:
     assert some.decode(data) == ("PAID", "7", None)
 
 
+@pytest.mark.parametrize(
+    ("written", "value", "type", "read"),
+    [
+        ("double", 1e7, STRING, "1.0E7"),
+        ("double", 0.1, STRING, "0.1"),
+        ("float", 0.1, STRING, "0.1"),
+        ("float", 0.1, DOUBLE, 0.10000000149011612),
+        ("int", 5, TIMESTAMP, 5),
+        ("int", 5, TIME, 5),
+        ({"type": "int", "logicalType": "date"}, 5, STRING, "5"),
+        ({"type": "long", "logicalType": "timestamp-millis"}, 5, BIGINT, 5),
+    ],
+)
+def test_avro_is_read_as_the_column_says(written: Any, value: Any, type: DataType, read: Any) -> None:
+    registry = MemoryRegistry()
+    schema = {"type": "record", "name": "R", "fields": [{"name": "V", "type": written}]}
+    schema_id = registry.register("t-value", "AVRO", json.dumps(schema))
+    reader = serde(FormatSpec("AVRO", registry=registry.location, subject="t-value"), [Column("V", type)])
+    assert reader.decode(avro_bytes(schema, {"V": value}, schema_id)) == (read,)
+
+
+def test_the_keys_of_a_map_are_read_as_text() -> None:
+    registry = MemoryRegistry()
+    fields = [{"name": "key", "type": "int"}, {"name": "value", "type": "string"}]
+    entry = {"type": "record", "name": "E", "fields": fields, "connect.internal.type": "MapEntry"}
+    schema = {"type": "record", "name": "R", "fields": [{"name": "V", "type": {"type": "array", "items": entry}}]}
+    schema_id = registry.register("t-value", "AVRO", json.dumps(schema))
+    reader = serde(FormatSpec("AVRO", registry=registry.location, subject="t-value"), [Column("V", map_of(STRING, STRING))])
+    assert reader.decode(avro_bytes(schema, {"V": [{"key": 7, "value": "x"}]}, schema_id)) == ({"7": "x"},)
+
+
+MOMENTS_PROTO = """syntax = "proto3";
+import "google/protobuf/timestamp.proto";
+import "google/type/date.proto";
+import "google/type/timeofday.proto";
+message Moments {
+  google.protobuf.Timestamp at = 1;
+  google.type.Date day = 2;
+  google.type.TimeOfDay time = 3;
+  int32 days = 4;
+  int64 ms = 5;
+  map<bool, int32> flags = 6;
+  double far = 7;
+  float near = 8;
+}
+"""
+
+
+@pytest.mark.parametrize("kind", [STRING, BIGINT])
+def test_protobuf_is_read_as_the_column_says(kind: DataType) -> None:
+    from google.protobuf import message_factory
+
+    from logflume.log.schemas.proto_compiler import compile_proto
+    from logflume.log.schemas.proto_schema import messages_of
+
+    registry = MemoryRegistry()
+    schema_id = registry.register("t-value", "PROTOBUF", MOMENTS_PROTO)
+    file, _ = messages_of(compile_proto(MOMENTS_PROTO))
+    message: Any = message_factory.GetMessageClass(file.message_types_by_name["Moments"])()
+    message.at.FromMilliseconds(1_700_000_000_123)
+    message.day.year, message.day.month, message.day.day = 1970, 1, 8
+    message.time.seconds, message.days, message.ms, message.far, message.near = 3, 7, 9, 1e7, 0.1
+    message.flags[True] = 1
+    columns = [
+        *(Column(name, kind) for name in ("at", "day", "time")),
+        Column("days", DATE), Column("ms", TIMESTAMP), Column("flags", map_of(STRING, INTEGER)), Column("far", STRING),
+        Column("near", STRING),
+    ]  # fmt: skip
+    reader = serde(FormatSpec("PROTOBUF", registry=registry.location, subject="t-value"), columns)
+    row = reader.decode(b"\x00" + schema_id.to_bytes(4, "big") + b"\x00" + message.SerializeToString())
+    moments = (1_700_000_000_123, 7, 3000)
+    expected = tuple(map(str, moments)) if kind is STRING else moments
+    assert row == (*expected, 7, 9, {"true": 1}, "1.0E7", "0.1")
+
+
 def test_each_record_is_read_with_the_schema_it_was_written_with() -> None:
     registry = MemoryRegistry()
     old = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}

@@ -140,7 +140,6 @@ VALUES: dict[str, Any] = {
     "CHR('\\u0041\\n')": "A\n",
     "MASK('Ⅷ²')": "--",
     "ENCODE('0x4869', 'hex', 'utf8')": "Hi",
-    "ENCODE('aa', 'hex', 'hex')": ValueError,
     "ENCODE('0x01f', 'hex', 'base64')": "AB8=",
     "ENCODE('X''4869''', 'hex', 'ascii')": "Hi",
     "ENCODE('aG k', 'base64', 'utf8')": "hi",
@@ -164,11 +163,7 @@ VALUES: dict[str, Any] = {
     "JSON_ARRAY_CONTAINS(CAST(NULL AS STRING), 1)": None,
     "JSON_CONCAT('{\"a\":1}', '{\"b\":2}', '[3]')": '[{"a":1},{"b":2},3]',
     "JSON_CONCAT('[1e3]', '[0.10]')": "[1000,0.10]",
-    "ARRAY_JOIN(ARRAY[FROM_DAYS(1), NULL])": ValueError,
-    "ARRAY_JOIN(ARRAY[ARRAY[1]])": ValueError,
     "ARRAY_JOIN(ARRAY[1.5E0, NULL, 2E7])": "1.5,null,2.0E7",
-    "TRANSFORM(MAP('a' := 1), (k, v) => k, (k, v) => NULLIF(v, 1))": ValueError,
-    "FILTER(ARRAY[TRUE, NULL], x => x)": ValueError,
     "UNIX_DATE(DATEADD(HOURS, -36, FROM_DAYS(10)))": 8,
     "UNIX_DATE(DATEADD(HOURS, 36, FROM_DAYS(10)))": 11,
     "UNIX_DATE(DATESUB(HOURS, 12, FROM_DAYS(0)))": 0,
@@ -178,12 +173,14 @@ VALUES: dict[str, Any] = {
     "UNIX_DATE(PARSE_DATE('5', 'd'))": 4,
     "UNIX_DATE(PARSE_DATE('70-march', 'yy-MMM'))": 59,
     "UNIX_DATE(PARSE_DATE('Sunday, 4 jan 1970 00:00', 'EEEE, d MMM yyyy HH:mm'))": 3,
+    "UNIX_DATE(PARSE_DATE('1970-01-04', 'uuuu-MM-dd'))": 3,
+    "UNIX_DATE(PARSE_DATE('70-01-04', 'yy-MM-dd'))": 3,
+    "UNIX_DATE(PARSE_DATE('1970-01-04', 'yyyy-MM-dd[ G]'))": 3,
+    "UNIX_DATE(PARSE_DATE('1970-01-04t', 'yyyy-MM-dd''T'''))": 3,
+    "UNIX_DATE(PARSE_DATE('19700104', 'yMMdd'))": 3,
+    "UNIX_DATE(PARSE_DATE('1970-005', 'yyyy-DDD'))": 4,
     "STRINGTODATE('2023-02-30', 'yyyy-MM-dd')": 19416,
     "UNIX_TIMESTAMP(PARSE_TIMESTAMP('2023-04-31', 'yyyy-MM-dd')) / 86400000": 19477,
-    "STRINGTODATE('2023-02', 'yyyy-MM')": ValueError,
-    "PARSE_DATE('1970-01-02 01', 'yyyy-MM-dd HH')": ValueError,
-    "PARSE_DATE('1970/01/02', 'yyyy-MM-dd')": ValueError,
-    "PARSE_DATE('20240229120000', 'yyyyMMdd')": ValueError,
     "UNIX_TIMESTAMP(CONVERT_TZ(FROM_UNIXTIME(1711846800000), 'Europe/Berlin', 'UTC'))": 1711839600000,
     "GEO_DISTANCE(0, 0, 0, 1, ' Miles ') BETWEEN 69 AND 70": True,
     "FORMAT_TIMESTAMP(FROM_UNIXTIME(0), 'HH z VV X O')": "00 GMT GMT Z GMT",
@@ -194,13 +191,7 @@ VALUES: dict[str, Any] = {
     "FORMAT_TIMESTAMP(FROM_UNIXTIME(0), 'ZZZZ ZZZZZ Z', 'UTC')": "GMT Z +0000",
     "UNIX_TIMESTAMP(PARSE_TIMESTAMP('1970-01-01 02:00 GMT+1', 'yyyy-MM-dd HH:mm O'))": 3_600_000,
     "UNIX_TIMESTAMP(PARSE_TIMESTAMP('1970', 'yyyy'))": 0,
-    "PARSE_TIME('10:30', 'mm:ss')": ValueError,
-    "PARSE_TIME('10', 'hh')": ValueError,
     "TO_JSON_STRING(PARSE_TIME('10 pm', 'hh a'))": '"22:00"',
-    "URL_EXTRACT_HOST('http://a b/')": ValueError,
-    "URL_EXTRACT_HOST('http://x/{}')": ValueError,
-    "URL_EXTRACT_PATH('http://')": ValueError,
-    "URL_EXTRACT_QUERY('http://x/?a=%zz')": ValueError,
     "URL_EXTRACT_PORT('http://x:2147483647/')": 2147483647,
     "URL_EXTRACT_PORT('http://x:99999999999/')": None,
     "URL_EXTRACT_HOST('http://x:99999999999/')": None,
@@ -213,6 +204,21 @@ VALUES: dict[str, Any] = {
     "JSON_CONCAT('[1e9999999999999999999]','[]')": "[1e9999999999999999999]",
 }
 REFUSED = {
+    "ENCODE('aa', 'hex', 'hex')": "two different encodings",
+    "ARRAY_JOIN(ARRAY[FROM_DAYS(1), NULL])": "found an item of type DATE",
+    "ARRAY_JOIN(ARRAY[ARRAY[1]])": "found an item of type ARRAY<INTEGER>",
+    "TRANSFORM(MAP('a' := 1), (k, v) => k, (k, v) => NULLIF(v, 1))": "cannot hold null",
+    "FILTER(ARRAY[TRUE, NULL], x => x)": "true or false is expected of the lambda, found null",
+    "STRINGTODATE('2023-02', 'yyyy-MM')": "'yyyy-MM' is not of a whole date",
+    "PARSE_DATE('1970-01-02 01', 'yyyy-MM-dd HH')": "Date format contains time field",
+    "PARSE_DATE('1970/01/02', 'yyyy-MM-dd')": "with formatter 'yyyy-MM-dd': Unparseable date at 4",
+    "PARSE_DATE('20240229120000', 'yyyyMMdd')": "its year is not 1 to 9999",
+    "PARSE_TIME('10:30', 'mm:ss')": "'mm:ss' does not say the hour of the day",
+    "PARSE_TIME('10', 'hh')": "'hh' does not say the hour of the day",
+    "URL_EXTRACT_HOST('http://a b/')": "URL input has invalid syntax",
+    "URL_EXTRACT_HOST('http://x/{}')": "URL input has invalid syntax",
+    "URL_EXTRACT_PATH('http://')": "an authority is expected",
+    "URL_EXTRACT_QUERY('http://x/?a=%zz')": "URL input has invalid syntax",
     "URL_EXTRACT_PATH('http://x/a[1]')": "bracket",
     "TO_BYTES('486', 'hex')": "even number of hexadecimal digits, found '486'",
     "TO_BYTES('4g', 'hex')": "even number of hexadecimal digits, found '4g'",
@@ -281,10 +287,6 @@ def value_of(text: str) -> Any:
 
 @pytest.mark.parametrize("text", VALUES)
 def test_value(text: str) -> None:
-    if VALUES[text] is ValueError:
-        with pytest.raises(ValueError):
-            value_of(text)
-        return
     found = value_of(text)
     assert found == VALUES[text]
     assert type(found) is type(VALUES[text])

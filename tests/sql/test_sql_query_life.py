@@ -271,6 +271,12 @@ def test_a_query_may_be_replaced_where_its_state_can_be_kept(engine: SqlEngine) 
     }
     list(engine.execute("CREATE TABLE c AS SELECT id, COUNT(*) AS k FROM s GROUP BY id;"))
     refused["CREATE OR REPLACE TABLE c AS SELECT id, SUM(v) AS k FROM s GROUP BY id;"] = "Cannot upgrade"
+    again = "CREATE OR REPLACE STREAM s (id INT KEY, n STRING, v INT) WITH (KAFKA_TOPIC='s', {});"
+    refused[again.format("FORMAT='DELIMITED'")] = "key KAFKA; value JSON.*key DELIMITED; value DELIMITED"
+    create = "CREATE OR REPLACE STREAM d (n STRING, v BIGINT) WITH (KAFKA_TOPIC='d', PARTITIONS=1, VALUE_FORMAT='DELIMITED'{});"
+    list(engine.execute(create.format("")))
+    refused[create.format(", VALUE_DELIMITER=';'")] = "value DELIMITED, delimiter=','.*value DELIMITED, delimiter=';'"
+    refused[create.format(", TIMESTAMP='v'")] = "timestampColumn = none which is not upgradeable to `V`"
     for text, message in refused.items():
         with pytest.raises(StatementError, match=message):
             list(engine.execute(text))
