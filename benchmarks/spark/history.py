@@ -17,6 +17,7 @@ from benchmarks.streams import option
 from logflume.log.interfaces import Log
 from logflume.streams.spark import BackfillPlan, SparkRunner, plan_backfill
 from logflume.streams.spark.backfill import prepare_topics
+from logflume.streams.spark.bundles import unpacked
 from logflume.streams.spark.rows import RowKind
 from logflume.streams.spark.runner import RECORDS_PER_RANGE
 from logflume.streams.spark.steps import StepPlan
@@ -88,9 +89,11 @@ def ours(spark: Any, backfill: BackfillPlan, partitions: Mapping[str, int], reco
         result = SparkRunner(spark, records_per_range, ranges_from_records=0).run(step, planned, lambda _: None)
         seconds = clock.stop()
         total = 0.0
-        newest = {
-            row.key: row.value for frame in result.frames for row in frame.filter(f"kind = {int(RowKind.SINK)}").toLocalIterator()
-        }
+        newest: dict[bytes, bytes] = {}
+        for frame in result.frames:
+            for row in frame.filter(f"kind = {int(RowKind.SINK)}").toLocalIterator():
+                records = unpacked(bytes(row.value))
+                newest |= zip(records.column("key").to_pylist(), records.column("value").to_pylist(), strict=True)
         for value in newest.values():
             total += msgspec.json.decode(value)["total"]
         result.release()

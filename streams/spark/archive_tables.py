@@ -246,7 +246,9 @@ class _IcebergTable:
         self.table.metadata.properties["commit.retry.num-retries"] = "0"
         with _told(self.location), _conflict_told(self.location, CommitFailedException), self.table.transaction() as commit:
             commit.set_properties({f"logflume.{what}": str(at) for what, at in totals.items()})
-            if records:
+            if not records:  # a snapshot all the same: properties alone are written over what another has said meanwhile
+                commit.append(self.table.schema().as_arrow().empty_table())
+            else:
                 commit.add_files([f"{self.location}/{path.rsplit('/', 1)[-1]}"], check_duplicate_files=False)
 
 

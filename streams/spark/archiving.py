@@ -20,7 +20,7 @@ import numpy as np
 
 from logflume.log import Chunk, InvalidInput, Log, LogflumeError, TopicPartition
 
-from .archive_tables import TopicTable, is_table, open_table
+from .archive_tables import ArchiveConflict, TopicTable, is_table, open_table
 from .archives import (
     ArchiveFile,
     ArchiveUnreadable,
@@ -71,7 +71,7 @@ def archive_topic(
             first = max(files[-1].held.end if files else 0, whole.start)
             wanted += split(OffsetRange(*tp, first, max(first, whole.end)), records_per_file)
         for each in wanted:
-            name = f"{place.folder}/{topic}-{each.partition}-{each.start:020d}-{each.end:020d}.parquet"
+            name = place.name(each)
             records = _write(place.system, name, read_range(log, each))
             place.add(name, each, records)
             on_file(ArchiveFile(root, name, each), records)
@@ -91,13 +91,22 @@ class _Place:
         system, folder = open_root(f"{root}/{topic}" if table is None else table.location)
         return cls(system, folder, table)
 
+    def name(self, held: OffsetRange) -> str:
+        """Return what a file is called; that of a table is nobody else's, who may archive the same range at the same time."""
+        own = "" if self.table is None else f"-{uuid.uuid4().hex}"
+        return f"{self.folder}/{held.topic}-{held.partition}-{held.start:020d}-{held.end:020d}{own}.parquet"
+
     def add(self, name: str, held: OffsetRange, records: int) -> None:
-        """Make a file part of the archive."""
+        """Make a file part of the archive; remove it if another has changed the table meanwhile."""
         if self.table is None:
             return
         first = self.table.spans().get(held.partition, (held.start, 0))[0]
         size_bytes = int(self.system.get_file_info(name).size)
-        self.table.add(name, held, first, records=records, size_bytes=size_bytes)
+        try:
+            self.table.add(name, held, first, records=records, size_bytes=size_bytes)
+        except ArchiveConflict:
+            self.system.delete_file(name)
+            raise
 
 
 def _logged(log: Log, topic: str) -> dict[TopicPartition, OffsetRange]:

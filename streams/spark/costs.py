@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from .rows import cost_row
+from .rows import RowKind, row_of_bytes
 
 
 class Cost(msgspec.Struct, frozen=True, array_like=True):
@@ -51,4 +51,4 @@ class Costed:
             out_bytes += batch.nbytes
             yield batch
         cost = Cost(rows, out_bytes, time.process_time() - used_s)
-        yield cost_row(msgspec.msgpack.encode(cost))
+        yield row_of_bytes(RowKind.COST, "", 0, msgspec.msgpack.encode(cost))

@@ -18,7 +18,7 @@ from .replay import TaskEnd, joined_ends, later_ends
 from .rows import RANGE_SHIFT, RowKind, decode_end, former_rows, wake_rows
 from .stages import Rows, Stage, stages_of, times_before
 from .steps import Progress, StageDone, StepPlan
-from .writing import RowsToLog, Target, Written
+from .writing import RowsToLog, Target, Written, plain_runs
 
 ALL_CORES = 1 << 30
 """As many cores as there could be partitions: whoever asks for ranges gets them."""
@@ -42,7 +42,7 @@ class LocalResult:
         """Write those of these kinds to the log."""
         wanted = [part for part in self.parts if part.column("kind")[0].as_py() in kinds]
         former = [former_rows(target.tables)] if target.tables else []
-        return Written.of(RowsToLog(self.where, target)(iter(former + wanted)))
+        return Written.of(RowsToLog(self.where, target, plain_runs)(iter(former + wanted)))
 
     def then(self, later: LocalResult) -> LocalResult:
         """See `StepResult.then`."""

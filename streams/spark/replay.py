@@ -35,22 +35,19 @@ Work = Callable[[Task, TaskState], Iterator[tuple[int, int]]]
 
 @dataclass(frozen=True, slots=True)
 class OutputRows:
-    """Records for one output node, in order: aligned keys, values, timestamps in ms, headers (None: none) and causes.
+    """Records for one output node, in order.
 
     `times_ms`: for a repartition topic, the task's running maximum of time at the cause of each record; else None.
     `causes`: of one slice of a task, the places of their causes in the order of the task (`runtime.outputs.Columns`); else None.
     """
 
     node: str
-    keys: list[bytes | None]
-    values: list[bytes | None]
-    timestamps_ms: list[int]
-    headers: list[Headers] | None
-    times_ms: list[int] | None
+    records: Chunk
+    times_ms: I64 | None
     causes: I64 | None = None
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.records)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,11 +255,8 @@ class Replay:
 
 def output_rows(node: str, columns: Columns, *, is_slice: bool = False) -> OutputRows:
     """Return what an output node has collected; of a slice with the places of causes, which whole tasks and ranges do without."""
-    times = np.concatenate(columns.times_ms).tolist() if columns.times_ms else None
-    causes = np.concatenate(columns.causes) if is_slice else None
-    chunk = columns.chunk()
-    headers = chunk.headers() if chunk.header_counts.any() else None
-    return OutputRows(node, chunk.keys(), chunk.values(), chunk.timestamps_ms.tolist(), headers, times, causes)
+    times = np.concatenate(columns.times_ms) if columns.times_ms else None
+    return OutputRows(node, columns.chunk(), times, np.concatenate(columns.causes) if is_slice else None)
 
 
 def changelog_of(state: TaskState, store: str, keys: list[bytes], *, batch_records: int = 50_000) -> Iterator[ChangelogRows]:

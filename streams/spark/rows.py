@@ -7,6 +7,7 @@ of a task the place of the cause above `CAUSE_SHIFT`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import groupby
 from typing import Any
@@ -15,7 +16,7 @@ import msgspec
 import numpy as np
 
 from logflume.log import Chunk, Headers, TopicPartition, key_partitions
-from logflume.log.records import I64
+from logflume.log.records import I32, I64
 from logflume.streams.runtime.status import LeftOut
 from logflume.streams.seams import OutputTopic
 from logflume.streams.state import Checkpoint
@@ -65,52 +66,40 @@ class RowWriter:
 
     def rows(self, part: OutputRows | ChangelogRows | TaskEnd | PartialRows | RangeEnd) -> Iterator[Any]:
         """Yield the batches of one part."""
-        targets: list[int] | None
         match part:
-            case OutputRows():
+            case OutputRows(records=records):
                 out = self._outputs[part.node]
                 kind = RowKind.REPARTITION if out.is_repartition else RowKind.SINK
-                targets = target_partitions(out, part.keys, self._partitions[out.topic])
-                headers = [pack_headers(each) for each in part.headers] if part.headers else None
-                yield from self._batches(
-                    kind, out.topic, targets, part.times_ms, part.keys, part.values, part.timestamps_ms, headers, part.causes
-                )
+                targets = target_partitions(records, self._partitions[out.topic], key_suffix_bytes=out.key_suffix_bytes)
+                spans = _Spans(records, records.headers() if records.header_counts.any() else None)
+                yield from self._batches(kind, out.topic, spans, targets, part.times_ms, part.causes)
             case ChangelogRows():
-                yield from self._batches(
-                    RowKind.CHANGELOG, part.store, None, None, part.keys, part.values, part.timestamps_ms, None
-                )
+                yield from self._batches(RowKind.CHANGELOG, part.store, _Lists(part.keys, part.values, part.timestamps_ms))
             case PartialRows():
-                targets = None if part.topic is None else self._targets(part.topic, part.keys)
-                yield from self._batches(
-                    RowKind.PARTIAL, part.store, targets, None, part.keys, part.values, part.timestamps_ms, None
-                )
+                records = Chunk.from_columns(part.topic or "", part.keys, part.values, part.timestamps_ms)
+                there = None if part.topic is None else target_partitions(records, self._partitions[part.topic])
+                yield from self._batches(RowKind.PARTIAL, part.store, _Spans(records, None), there)
             case RangeEnd():
-                target, end = [part.partition], msgspec.msgpack.encode(part)
-                yield from self._batches(RowKind.RANGE, part.subtopology, target, None, [None], [end], [0], None)
+                target, end = np.array([part.partition], np.int32), msgspec.msgpack.encode(part)
+                yield from self._batches(RowKind.RANGE, part.subtopology, _Lists([None], [end], [0]), target)
             case TaskEnd():
-                yield from self._batches(RowKind.END, "", None, None, [None], [encode_end(part)], [0], None)
-
-    def _targets(self, topic: str, keys: list[bytes]) -> list[int]:
-        return target_partitions(OutputTopic(topic), keys, self._partitions[topic])
+                yield from self._batches(RowKind.END, "", _Lists([None], [encode_end(part)], [0]))
 
     def _batches(
         self,
         kind: RowKind,
         name: str,
-        targets: list[int] | None,
-        times_ms: list[int] | None,
-        keys: Sequence[bytes | None],
-        values: Sequence[bytes | None],
-        timestamps_ms: list[int],
-        headers: list[bytes | None] | None,
+        records: _Spans | _Lists,
+        targets: I32 | None = None,
+        times_ms: I64 | None = None,
         causes: I64 | None = None,
     ) -> Iterator[Any]:
         import pyarrow as pa
 
         task = pa.scalar(self._task, pa.int32())
         placed = None if causes is None else _placed(causes)
-        for at in range(0, len(values), BATCH_RECORDS):
-            stop = min(at + BATCH_RECORDS, len(values))
+        for at in range(0, len(records), BATCH_RECORDS):
+            stop = min(at + BATCH_RECORDS, len(records))
             count = stop - at
             seq = np.arange(self._seq, self._seq + count, dtype=np.int64) if placed is None else placed[at:stop]
             self._seq += count
@@ -119,16 +108,58 @@ class RowWriter:
                     pa.repeat(pa.scalar(int(kind), pa.int32()), count),
                     pa.repeat(pa.scalar(name, pa.string()), count),
                     pa.repeat(task, count) if targets is None else pa.array(targets[at:stop], pa.int32()),
-                    pa.array(times_ms[at:stop] if times_ms else np.zeros(count, np.int64), pa.int64()),
+                    pa.array(np.zeros(count, np.int64) if times_ms is None else times_ms[at:stop], pa.int64()),
                     pa.repeat(task, count),
                     pa.array(seq, pa.int64()),
-                    pa.array(keys[at:stop], pa.binary()),
-                    pa.array(values[at:stop], pa.binary()),
-                    pa.array(timestamps_ms[at:stop], pa.int64()),
-                    pa.array(headers[at:stop], pa.binary()) if headers else pa.nulls(count, pa.binary()),
+                    *records.columns(at, stop),
                 ],
                 names=_NAMES,
             )
+
+
+@dataclass(frozen=True, slots=True)
+class _Lists:
+    """Records as aligned lists, without headers."""
+
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    timestamps_ms: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def columns(self, at: int, stop: int) -> tuple[Any, ...]:
+        """Return some as Arrow arrays: key, value, timestamp_ms, headers."""
+        import pyarrow as pa
+
+        times = pa.array(self.timestamps_ms[at:stop], pa.int64())
+        return (*(pa.array(column[at:stop], pa.binary()) for column in (self.keys, self.values)), times, _no_headers(stop - at))
+
+
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """Records of a chunk. `headers` None: they have none."""
+
+    chunk: Chunk
+    headers: list[Headers] | None
+
+    def __len__(self) -> int:
+        return len(self.chunk)
+
+    def columns(self, at: int, stop: int) -> tuple[Any, ...]:
+        """As `_Lists.columns`."""
+        import pyarrow as pa
+
+        rows = self.chunk.slice(at, stop).to_arrow()
+        some = None if self.headers is None else [pack_headers(each) for each in self.headers[at:stop]]
+        headers = _no_headers(stop - at) if some is None else pa.array(some, pa.binary())
+        return (*(rows.column(name) for name in ("key", "value", "timestamp_ms")), headers)
+
+
+def _no_headers(count: int) -> Any:
+    import pyarrow as pa
+
+    return pa.nulls(count, pa.binary())
 
 
 def former_rows(tables: Mapping[str, int]) -> Any:
@@ -142,13 +173,17 @@ def wake_rows(tasks: Sequence[int]) -> Any:
     return _bare_rows(RowKind.WAKE, [("", task) for task in tasks])
 
 
-def cost_row(value: bytes) -> Any:
-    """Return the row by which a task tells what it cost."""
+def row_of_bytes(
+    kind: RowKind, name: str, partition: int, value: bytes, *, task: int = 0, seq: int = 0, timestamp_ms: int = 0
+) -> Any:
+    """Return a row that holds bytes of whatever meaning."""
     import pyarrow as pa
 
-    row = _bare_rows(RowKind.COST, [("", 0)])
-    place = row.schema.get_field_index("value")
-    return row.set_column(place, "value", pa.array([value], pa.binary()))
+    cells = [int(kind), name, partition, 0, task, seq, None, value, timestamp_ms, None]
+    schema = _bare_rows(kind, []).schema
+    return pa.RecordBatch.from_arrays(
+        [pa.array([cell], field.type) for cell, field in zip(cells, schema, strict=True)], schema=schema
+    )
 
 
 def records_of(rows: Iterable[Any]) -> Iterator[Any]:
@@ -188,13 +223,13 @@ def _placed(causes: I64) -> I64:
     return (causes << CAUSE_SHIFT) + np.minimum(ranks, (1 << CAUSE_SHIFT) - 1)
 
 
-def target_partitions(out: OutputTopic, keys: Sequence[bytes | None], count: int) -> list[int]:
+def target_partitions(records: Chunk, count: int, *, key_suffix_bytes: int = 0) -> I32:
     """Return the partition of each record: murmur2 of the key (of the inner key for windows); null keys by their order."""
-    suffix_bytes = out.key_suffix_bytes
-    inner = [None if key is None else key[:-suffix_bytes] for key in keys] if suffix_bytes else keys
-    chunk = Chunk.from_columns(out.topic, inner, [None] * len(inner), [0] * len(inner))
-    targets: list[int] = key_partitions(chunk, count).tolist()
-    return [i % count if target < 0 else target for i, target in enumerate(targets)]
+    if key_suffix_bytes:
+        sizes = records.key_sizes
+        records = replace(records, key_sizes=np.where(sizes < 0, sizes, np.maximum(sizes - key_suffix_bytes, 0)))
+    targets = key_partitions(records, count)
+    return np.where(targets < 0, np.arange(len(records), dtype=np.int32) % count, targets)
 
 
 class _End(msgspec.Struct, array_like=True):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from logflume.log import connect
 from logflume.streams.seams import Plan
 
+from .bundles import Bundled, unbundled
 from .costs import Cost, Costed, cost_of
 from .executors import equip
 from .kept import Kept, stage_names
@@ -31,6 +32,8 @@ RECORDS_PER_RANGE = 1_000_000
 RANGES_FROM_RECORDS = 5_000_000
 SLICES_PER_CORE = 4
 """Ranges are dealt to at most so many Spark tasks per core: each prepares the program once."""
+_KEPT = {"parquet.block.size": str(16 << 20), "parquet.block.size.row.check.min": "1"}
+"""Spark reads up to a whole row group at a time, and a row may be a bundle."""
 _BY_TOPIC = ("name", "partition", "stage", "task", "seq")
 
 
@@ -106,7 +109,8 @@ class SparkResult:
     @property
     def results(self) -> int:
         """See `StepResult.results`."""
-        return sum(frame.filter(frame.kind == int(RowKind.SINK)).count() for frame in self.frames)
+        bundles = (frame.filter(frame.kind == int(RowKind.SINK)) for frame in self.frames)
+        return sum(row.records or 0 for each in bundles for row in each.selectExpr("sum(timestamp_ms) AS records").collect())
 
     def write(self, target: Target, kinds: frozenset[RowKind]) -> Written:
         """Have executors write the rows: changelogs from where they are, results after a shuffle by topic and partition.
@@ -130,7 +134,7 @@ class SparkResult:
         if shuffled:
             cores = self.frames[0].sparkSession.sparkContext.defaultParallelism
             in_place.append(_union(shuffled).repartition(cores, "name", "partition").sortWithinPartitions(*_BY_TOPIC))
-        written = _union(in_place).mapInArrow(RowsToLog(self.where, target), WRITTEN)
+        written = _union(in_place).mapInArrow(RowsToLog(self.where, target, unbundled), WRITTEN)
         return Written.of([written.toArrow()])
 
     def then(self, later: SparkResult) -> SparkResult:
@@ -169,14 +173,14 @@ class _Frames:
         self.sliced.append(stage.slices > 1 or kept is not None)  # what is kept is read in other pieces than it was written
         self.stages.append(stage)
         self.ways.append(f"{stage.way}, kept" if kept is not None and kept.has(name) else stage.way)
-        frame = self._input(stage).mapInArrow(Costed(stage.work), ROWS)
+        frame = self._input(stage).mapInArrow(Bundled(Costed(stage.work)), ROWS)
         self._give(stage, frame.persist() if kept is None else self._kept(kept, name, frame))
         self.seconds.append(time.monotonic() - begun)
 
     def _kept(self, kept: Kept, name: str, frame: DataFrame) -> DataFrame:
         path = kept.stage_path(name)
         if not kept.has(name):
-            frame.write.mode("overwrite").parquet(path)
+            frame.write.mode("overwrite").options(**_KEPT).parquet(path)
         return self.spark.read.schema(ROWS).parquet(path)
 
     def _give(self, stage: Stage, frame: DataFrame) -> None:

@@ -29,8 +29,9 @@ MASTER_TIMEOUT_S = 10.0
 NEEDED = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
 }
-"""What the runner relies on: a pass has as many partitions as it asks for."""
+"""What the runner relies on: a pass has as many partitions as it asks for; a batch of rows that are bundles is bounded."""
 ANYWHERE = {"spark.log.level": "ERROR", "spark.sql.shuffle.partitions": "8"}
 CONFIGURED_BY = ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_HOME")
 """With one of these in the environment, somebody else may have said which master it is."""

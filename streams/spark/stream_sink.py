@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from logflume.log import (
+    Chunk,
     GroupMetadata,
     InvalidInput,
     OffsetAndMetadata,
@@ -22,11 +23,10 @@ from logflume.log import (
     TopicPartition,
     connect,
 )
-from logflume.streams.seams import OutputTopic
 
 from .ranges import reachable
 from .rows import ROWS, RowKind, target_partitions
-from .writing import WRITTEN, OneTransaction, RowsToLog, Target, Written, longest_transaction_ms, transaction_of
+from .writing import WRITTEN, OneTransaction, RowsToLog, Target, Written, longest_transaction_ms, plain_runs, transaction_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,7 +55,8 @@ class Addressed:
         for batch in batches:
             given = batch.column("partition").to_pylist()
             if None in given:
-                by_key = target_partitions(OutputTopic(self.topic), batch.column("key").to_pylist(), self.partitions)
+                records = Chunk.from_arrow(self.topic, batch.select(["key", "value"]))
+                by_key = target_partitions(records, self.partitions).tolist()
                 given = [key if at is None else at for at, key in zip(given, by_key, strict=True)]
             wrong = next((at for at in given if not 0 <= at < self.partitions), None)
             if wrong is not None:
@@ -139,7 +140,7 @@ def check_columns(names: Sequence[str]) -> None:
 def write(rows: DataFrame, producer: Producer, where: str) -> None:
     """Have executors write rows in the transaction of a producer. Raises what they say."""
     target = Target(OneTransaction(producer.share_transaction()), {}, nothing)
-    Written.of([rows.mapInArrow(RowsToLog(where, target), WRITTEN).toArrow()]).check()
+    Written.of([rows.mapInArrow(RowsToLog(where, target, plain_runs), WRITTEN).toArrow()]).check()
 
 
 def exactly_once(where: str, topic: str, *, name: str) -> Callable[[DataFrame, int], None]:

@@ -50,6 +50,10 @@ MAX_TIMEOUT_DEFAULT_MS = 900_000
 
 
 Send = Callable[[str, Chunk], None]
+Rows = Any
+"""Records as an Arrow batch or table: key, value, timestamp_ms, headers."""
+Run = tuple[RowKind, str, int, Rows]
+"""Kind, name and partition of records, and these in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,11 +245,12 @@ _PASSING_PROBLEM = -3
 class RowsToLog:
     """The function mapped over Arrow batches of ROWS (sinks and changelogs): writes them; gives WRITTEN, how many of each kind.
 
-    All rows of a topic's partition come to one call, in order.
+    All rows of a topic's partition come to one call, in order. `runs_of`: how they lie in the batches.
     """
 
     where: str
     target: Target
+    runs_of: Callable[[Iterator[Any]], Iterator[Run]]
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         if self.target.way.is_once and _is_run_again():
@@ -262,19 +267,20 @@ class RowsToLog:
         counts: Counter[int] = Counter()
         send: Send | None = None  # who has no rows opens no log
         with ExitStack() as stack:
-            for batch in batches:
-                for kind, topic, chunk in chunks_of(batch, self.target.changelogs):
-                    if topic in self.target.left_out:
-                        continue
-                    if send is None:
-                        log = stack.enter_context(connect(self.where))
-                        send = stack.enter_context(self.target.way.writer(log))
-                        former = FormerKeys(log, self.target.tables)
-                    former.note(topic, chunk)
-                    if kind is not RowKind.FORMER:
-                        send(topic, chunk)
-                        counts[kind] += len(chunk)
-                        self.target.failpoint(self.target.step)
+            for kind, name, partition, rows in self.runs_of(batches):
+                topic = self.target.changelogs[name] if kind is RowKind.CHANGELOG else name
+                if topic in self.target.left_out:
+                    continue
+                if send is None:
+                    log = stack.enter_context(connect(self.where))
+                    send = stack.enter_context(self.target.way.writer(log))
+                    former = FormerKeys(log, self.target.tables)
+                chunk = _chunk(topic, partition, rows)
+                former.note(topic, chunk)
+                if kind is not RowKind.FORMER:
+                    send(topic, chunk)
+                    counts[kind] += len(chunk)
+                    self.target.failpoint(self.target.step)
             if send is not None:
                 for chunk in former.deletions():
                     send(chunk.topic, chunk)
@@ -345,21 +351,21 @@ def _said(counts: Mapping[int, int], problem: str | None = None) -> Any:
     return pa.RecordBatch.from_pydict(rows | {"problem": pa.array([problem] * len(counts), pa.string())})
 
 
-def chunks_of(batch: Any, changelogs: Mapping[str, str]) -> Iterator[tuple[RowKind, str, Chunk]]:
-    """Yield (kind, topic, chunk) of the rows of each topic and partition, in their order."""
-    if not batch.num_rows:
-        return
-    encoded = batch.column("name").dictionary_encode()
-    names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
-    kinds, partitions = batch.column("kind").to_numpy(), batch.column("partition").to_numpy()
-    order = np.lexsort((partitions, codes, kinds))
-    sorted_by = np.stack([column[order] for column in (kinds, codes, partitions)])
-    edges = [0, *(np.flatnonzero((sorted_by[:, 1:] != sorted_by[:, :-1]).any(axis=0)) + 1).tolist(), len(order)]
-    rows = batch if len(edges) == 2 else batch.take(order)
-    for first, stop in pairwise(edges):
-        kind, name, partition = RowKind(sorted_by[0, first]), names[sorted_by[1, first]], int(sorted_by[2, first])
-        topic = changelogs[name] if kind is RowKind.CHANGELOG else name
-        yield kind, topic, _chunk(topic, partition, rows.slice(first, stop - first))
+def plain_runs(batches: Iterable[Any]) -> Iterator[Run]:
+    """Yield the rows of each kind, name and partition of each batch, in their order."""
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        encoded = batch.column("name").dictionary_encode()
+        names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+        kinds, partitions = batch.column("kind").to_numpy(), batch.column("partition").to_numpy()
+        order = np.lexsort((partitions, codes, kinds))
+        sorted_by = np.stack([column[order] for column in (kinds, codes, partitions)])
+        edges = [0, *(np.flatnonzero((sorted_by[:, 1:] != sorted_by[:, :-1]).any(axis=0)) + 1).tolist(), len(order)]
+        rows = batch if len(edges) == 2 else batch.take(order)
+        for first, stop in pairwise(edges):
+            kind, name, partition = RowKind(sorted_by[0, first]), names[sorted_by[1, first]], int(sorted_by[2, first])
+            yield kind, name, partition, rows.slice(first, stop - first)
 
 
 def _chunk(topic: str, partition: int, rows: Any) -> Chunk:

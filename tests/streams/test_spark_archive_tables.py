@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from logflume.streams.spark import (
     LocalRunner,
     RangeLost,
     archive_topic,
+    archiving,
     check_archive,
     keep_archiving,
     plan_backfill,
@@ -58,6 +60,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], st
     monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
     load_catalog("home")  # makes its tables in SQLite, which two threads would do at a time
     return lambda kind: f"delta:{tmp_path}/lake" if kind == "delta" else "iceberg:home/kept"
+
+
+@contextmanager
+def nobody_kept_out(system: Any, folder: str) -> Iterator[None]:
+    """Stand for storage without locks."""
+    system.create_dir(folder, recursive=True)
+    yield
 
 
 def send_all_sorts(log: Log, first: int) -> None:
@@ -241,7 +250,10 @@ def test_rows_that_are_deleted_by_writing_files_anew_are_missed(log: Log, kind: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_archiver_whose_table_was_changed_meanwhile_may_try_again(log: Log, kind: str, place: Callable[[str], str]) -> None:
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_an_archiver_whose_table_was_changed_meanwhile_may_try_again(
+    log: Log, kind: str, place: Callable[[str], str], is_empty: bool
+) -> None:
     root = place(kind)
     send_orders(log, 60, seed=8, start_ms=5_000_000)
     archive_topic(log, "orders", root)
@@ -252,10 +264,56 @@ def test_an_archiver_whose_table_was_changed_meanwhile_may_try_again(log: Log, k
     archive_topic(log, "orders", root)
     ends = settled_ends(log)
     held = OffsetRange(*ORDERS[0], archived[ORDERS[0]], ends[ORDERS[0]])
-    path = f"{slow.location.removeprefix('file://')}/orders-0-{held.start:020d}-{held.end:020d}.parquet"
+    written = set(Path(slow.location.removeprefix("file://")).glob("orders-0-*.parquet"))
+    path = max(written, key=lambda each: each.stat().st_mtime_ns)
+    records = 0 if is_empty else len(held)
     with pytest.raises(ArchiveConflict, match="another process") as told:
-        slow.add(path, held, 0, records=len(held), size_bytes=Path(path).stat().st_size)
+        slow.add(str(path), held, 0, records=records, size_bytes=path.stat().st_size)
     assert told.value.is_retriable
     archive_topic(log, "orders", root)
     wholes = [OffsetRange(*tp, 0, ends[tp]) for tp in ORDERS]
     assert [records_of(log, whole, root) for whole in wholes] == [records_of(log, whole, None) for whole in wholes]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_range_without_records_is_archived_and_goes_on(log: Log, kind: str, place: Callable[[str], str]) -> None:
+    root = place(kind)
+    producer = log.producer(transactional_id="t")
+    producer.init_transactions()
+    for _ in range(2):
+        producer.begin_transaction()
+        producer.send("orders", b"never", partition=0)
+        producer.flush()
+        producer.abort_transaction()
+        archive_topic(log, "orders", root)
+    producer.close()
+    ends = settled_ends(log)
+    assert [file.held.end for file in find_archive(root, ["orders"])[ORDERS[0]]] == [ends[ORDERS[0]]]
+    send_orders(log, 60, seed=9, start_ms=5_000_000)
+    archive_topic(log, "orders", root)
+    assert records_of(log, OffsetRange(*ORDERS[0], 0, settled_ends(log)[ORDERS[0]]), root)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_loses_a_table_to_another_archiver_leaves_no_file_and_takes_none(
+    log: Log, kind: str, place: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = place(kind)
+    send_orders(log, 60, seed=8, start_ms=5_000_000)
+    opened = archiving.open_table(root, "orders", schema=archiving.arrow_schema())
+    assert opened is not None
+    folder = Path(opened.location.removeprefix("file://"))
+    with monkeypatch.context() as patched:
+        patched.setattr(archiving, "open_table", lambda *_, **__: opened)
+        patched.setattr(archiving, "_alone", nobody_kept_out)
+        archive_beside = partial(archive_topic, log, "orders", root)
+        other = open_table(root, "orders")
+        with patched.context() as inner:
+            inner.setattr(archiving, "open_table", lambda *_, **__: other)
+            archive_beside()
+        kept = {path: path.stat().st_ino for path in folder.glob("orders-*.parquet")}
+        patched.setattr(archiving, "find_archive", lambda *_: {})  # it looked before the other one wrote
+        with pytest.raises(ArchiveConflict):
+            archive_beside()
+    assert {path: path.stat().st_ino for path in folder.glob("orders-*.parquet")} == kept
+    assert kept

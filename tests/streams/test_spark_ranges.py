@@ -149,7 +149,7 @@ def replayed(plan: Plan, state_dir: Path, chunks: Iterator[Chunk], end: int, wor
     for part in Replay(plan.subtopologies[0], 0, inputs, "app", state_dir, flush_records=5, work=work):
         match part:
             case OutputRows() if part.node == "app-out":
-                newest.update(zip(part.keys, zip(part.values, part.timestamps_ms, strict=True), strict=True))
+                newest.update((row.key, (row.value, row.timestamp_ms)) for row in part.records.records())
             case ChangelogRows():
                 changed.update(zip(part.keys, zip(part.values, part.timestamps_ms, strict=True), strict=True))
             case TaskEnd():

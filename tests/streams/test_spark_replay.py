@@ -72,7 +72,7 @@ class Result:
         for part in replay:
             match part:
                 case OutputRows():
-                    self.newest.update(zip(part.keys, zip(part.values, part.timestamps_ms, strict=True), strict=True))
+                    self.newest.update((row.key, (row.value, row.timestamp_ms)) for row in part.records.records())
                 case ChangelogRows():
                     self.changelog.update(zip(part.keys, zip(part.values, part.timestamps_ms, strict=True), strict=True))
                 case TaskEnd():

@@ -166,7 +166,7 @@ def went_on(sub: SubTopology, before: Computed, records: list[Sent], latest_ms: 
     with TemporaryDirectory() as folder:
         for part in Replay(sub, partition, inputs, "app", Path(folder, "task"), start=end.checkpoint, stored=stored):
             if isinstance(part, OutputRows):
-                found += zip(part.keys, part.values, part.timestamps_ms, strict=True)
+                found += ((row.key, row.value, row.timestamp_ms) for row in part.records.records())
             elif isinstance(part, TaskEnd):
                 found.append((part.records, dict(part.problems)))
     return found
