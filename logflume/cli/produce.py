@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +23,52 @@ if TYPE_CHECKING:
 app = make_app("")
 MAX_LINE_BYTES = 1_048_576
 FORMATS = ("avro", "protobuf", "json_sr")
+IN_FLIGHT_MAX = 10_000
+"""So many lines may be on their way, and so many at most are read behind one that is refused."""
+_REFUSED_SHOWN = 10
+
+
+class Lines:
+    """Lines that were sent, in order: those on their way, and how those ended that are not any more."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._sent: deque[tuple[int, Future[RecordMetadata]]] = deque()
+        self.written, self.refused = 0, 0
+        self.first_refused: list[tuple[int, BaseException]] = []
+
+    def add(self, number: int, future: Future[RecordMetadata]) -> None:
+        """Note a line that is sent, and what has become of those before it; waits for the oldest if too many are on their way."""
+        self._sent.append((number, future))
+        if len(self._sent) > IN_FLIGHT_MAX:
+            self._sent[0][1].exception()
+        self._settle()
+
+    def wait(self) -> None:
+        """Wait until it is known of each what has become of it."""
+        with suppress(LogflumeError):  # each future says it too, of its own line
+            self._producer.flush()
+        for _, future in self._sent:
+            future.exception()
+        self._settle()
+
+    def _settle(self) -> None:
+        while self._sent and self._sent[0][1].done():
+            number, future = self._sent.popleft()
+            error = future.exception()
+            if error is None:
+                self.written += 1
+                continue
+            self.refused += 1
+            if len(self.first_refused) < _REFUSED_SHOWN:
+                self.first_refused.append((number, error))
+
+    def tell(self, error: BaseException) -> None:
+        """Add to an error which lines were refused; nothing if none was."""
+        for number, cause in self.first_refused:
+            error.add_note(f"line {number} was refused: {cause}")
+        if self.refused > len(self.first_refused):
+            error.add_note(f"{self.refused - len(self.first_refused):,} more were refused")
 
 
 @app.command()
@@ -51,6 +98,9 @@ def produce(
 ) -> None:
     """Write one record per line; every record is on disk when the command ends.
 
+    Once a line is refused no more are read. Lines are sent without a wait for each other, so that some behind it may be written:
+    each that was refused is told, and how many are written of those that were read.
+
     Example: echo 'UA:{"delay": 12}' | logflume produce flights -K : --bootstrap 127.0.0.1:9092
 
     Example: echo '{"id": 7}' | logflume produce orders --format avro --schema order.avsc
@@ -60,7 +110,8 @@ def produce(
         log.admin().describe_topics([topic])
         write = line_writer(topic, format, schema, registry, ids_in_headers=ids_in_headers)
         producer = log.producer(compression=compression)
-        sent: list[Future[RecordMetadata]] = []
+        lines = Lines(producer)
+        number = 0
         source: IO[bytes] = file.open("rb") if file else sys.stdin.buffer
         with source:
             for number, line in enumerate(source, 1):
@@ -68,29 +119,25 @@ def produce(
                     key, value = split_line(line.rstrip(b"\r\n"), separator)
                     payload, headers = write(value)
                 except InvalidInput as error:
-                    refused, written = outcome(producer, sent)
-                    told = InvalidInput(f"line {number}: {error}; lines before it that are written: {written}")
-                    if refused is not None:
-                        told.add_note(f"line {refused[0]} was refused: {refused[1]}")
+                    lines.wait()
+                    told = InvalidInput(f"line {number}: {error}; lines before it that are written: {lines.written:,}")
+                    lines.tell(told)
                     raise told from None
-                sent.append(producer.send(topic, payload, key=key, partition=partition, headers=headers))
-        refused, written = outcome(producer, sent)
+                lines.add(number, producer.send(topic, payload, key=key, partition=partition, headers=headers))
+                if lines.refused:
+                    break
+        is_cut = lines.refused > 0
+        lines.wait()
         producer.close()
-        if refused is not None:
-            refused[1].add_note(f"line {refused[0]} is the first that was refused; written are {written} of {len(sent)} lines")
-            raise refused[1]
-    print(f"wrote {len(sent)} record{'' if len(sent) == 1 else 's'} to {topic}", file=sys.stderr)
+        if lines.refused:
+            first = lines.first_refused[0][1]
+            lines.tell(first)
+            behind = "; the lines behind were not read" if is_cut else ""
+            first.add_note(f"written are {lines.written:,} of the {number:,} lines read{behind}")
+            raise first
+    print(f"wrote {number} record{'' if number == 1 else 's'} to {topic}", file=sys.stderr)
     if as_json:
-        print_done("", as_json=True, topic=topic, records=len(sent))
-
-
-def outcome(producer: Producer, sent: Sequence[Future[RecordMetadata]]) -> tuple[tuple[int, BaseException] | None, int]:
-    """Wait for the records of the first lines; return number and error of the first refused one, and how many are written."""
-    with suppress(LogflumeError):  # each future says it too, of its own line
-        producer.flush()
-    errors = [future.exception() for future in sent]
-    refused = next(((number, error) for number, error in enumerate(errors, 1) if error is not None), None)
-    return refused, errors.count(None)
+        print_done("", as_json=True, topic=topic, records=number)
 
 
 def line_writer(topic: str, format: str | None, schema: Path | None, registry: str | None, *, ids_in_headers: bool) -> LineWriter:

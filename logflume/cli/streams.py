@@ -31,11 +31,11 @@ def top(
     bootstrap: Bootstrap = None,
     as_json: Json = False,
 ) -> None:
-    """Show rates, lag and state of all instances that run, task by task, until Ctrl-C.
+    """Show rates, lag and state of all instances that run, task by task, until Ctrl-C; and which partitions nobody answers for.
 
     Example: logflume streams top delays --once --bootstrap 127.0.0.1:9092
     """
-    from logflume.streams.runtime import looks
+    from logflume.streams.runtime import looks, silent
 
     with open_log(data, bootstrap) as log:
         before: Statuses = {}
@@ -48,6 +48,8 @@ def top(
                 _print_summary(application, now)
                 rows = _node_rows(before, now, elapsed_s) if nodes else _task_rows(before, now, elapsed_s)
                 print_rows(("instance", "node", "rows/s", "rows") if nodes else _COLUMNS, rows, as_json=False)
+            for (topic, partition), address in silent(log, application, now).items():
+                print(f"{topic}-{partition}: nobody who answers runs it; the last to do so was at {address}", file=sys.stderr)
             before = now
             if once:
                 return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from importlib.util import find_spec
@@ -272,10 +272,13 @@ class App:
 
         return plan(self.topology())
 
-    def run(self, **options: Any) -> EngineStatus:
+    def run(self, *, until: Callable[[EngineStatus], bool] | None = None, **options: Any) -> EngineStatus:
         """Run until interrupted; blocks. State and positions survive, so that the next run goes on where this one ended.
 
         Options are those of `EngineOptions`; they come before the application's own.
+
+        `until`: asked twice a second with the newest status; the run ends in order once it says so. So a thread is ended that
+        runs an application, where no signal comes: `until=lambda status: stopping.is_set()`, with a `threading.Event`.
 
         Raises:
             InvalidInput: the class of a topic's values does not fit the schema that the registry has for it, or there is nothing
@@ -293,10 +296,10 @@ class App:
         check_registered(self.topology())
         settings = self.settings(**options)
         if not isinstance(self.log, str):
-            return run_app(plan, self.log, settings)
+            return run_app(plan, self.log, settings, until=until)
         with connect(self.log) as log:
             try:
-                return run_app(plan, log, settings)
+                return run_app(plan, log, settings, until=until)
             except UnknownName as error:
                 if error.what != "topic":
                     raise

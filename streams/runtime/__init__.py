@@ -3,7 +3,7 @@
 from .engine import Engine
 from .forgetting import forget_application, internal_topics, members_of, reset_application
 from .handlers import Handlers, OnProblem, OnUncaught, Problem, StreamsError
-from .looks import Statuses, looks, node_rates, rows_by_node
+from .looks import Statuses, looks, node_rates, rows_by_node, silent
 from .options import EngineOptions, Guarantee, OnGap
 from .peers import Peers, StorePlace, StoreUnavailable, instances, statuses
 from .pipe import Pipe, is_pipe
@@ -56,6 +56,7 @@ __all__ = [
     "replay",
     "reset_application",
     "rows_by_node",
+    "silent",
     "run_app",
     "statuses",
 ]

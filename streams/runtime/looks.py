@@ -10,9 +10,10 @@ from logflume.log import InvalidInput
 from logflume.log.page_door import Asker
 
 from .peers import instances, statuses
+from .positions import addresses
 
 if TYPE_CHECKING:
-    from logflume.log import Log
+    from logflume.log import Log, TopicPartition
 
 Statuses = Mapping[str, Mapping[str, Any]]
 """Instance id -> its status, as JSON gives it."""
@@ -46,6 +47,16 @@ def looks(
         yield now, max(now_s - last_s, 1e-3)
         last_s = now_s
         sleep(interval_s)
+
+
+def silent(log: Log, application: str, now: Statuses) -> dict[TopicPartition, str]:
+    """Return the partitions that nobody runs who has answered, and where each was run when its task last committed.
+
+    A task of an instance that has died is among them until another takes it over.
+    """
+    run = {(each["topic"], each["partition"]) for status in now.values() for task in status["tasks"] for each in task["inputs"]}
+    known = addresses(log.admin().group_offsets(application))
+    return {partition: address for partition, address in sorted(known.items()) if partition not in run}
 
 
 def rows_by_node(status: Mapping[str, Any]) -> dict[str, int]:

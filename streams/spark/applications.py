@@ -63,7 +63,7 @@ def app_of(file: Path) -> Any:
     original = App.run
     sys.path.insert(0, str(file.resolve().parent))
 
-    def note(self: App, **options: Any) -> None:
+    def note(self: App, *, until: object = None, **options: Any) -> None:  # who reads the file says when it ends
         self.options |= options
         found.append(self)
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import pytest
 
 import logflume as lf
 from logflume.log import connect
@@ -28,3 +32,20 @@ def test_the_last_line_says_what_was_left_out_and_why(tmp_path: Path) -> None:
     assert late.startswith("  2 late at clicks-1m-count, topic clicks: its windows are closed: give them a longer grace")
     assert "; the first: clicks-0 offset 2: " in late
     assert null_key.startswith("  1 null_key at clicks-1m-count, topic clicks: ")
+
+
+def test_a_thread_that_runs_an_application_is_ended_by_who_started_it(tmp_path: Path) -> None:
+    stopping = threading.Event()
+    with connect(tmp_path / "data") as log:
+        log.admin().ensure_topic("in")
+        log.producer().send("in", b"x", key=b"a").result(30)
+        app = lf.App("threaded", log=log, state_dir=tmp_path / "state")
+        app.stream("in").to("out")
+        with ThreadPoolExecutor(1) as pool:
+            run = pool.submit(app.run, until=lambda status: stopping.is_set() and status.records_in == 1)
+            with pytest.raises(TimeoutError):
+                run.result(1)
+            stopping.set()
+            assert run.result(60).records_in == 1
+            again = pool.submit(app.run, until=lambda status: status.lag_records == 0)
+            assert again.result(60).records_in == 0, "it goes on where the first run ended"

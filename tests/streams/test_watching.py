@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 import logflume.streams as lf
-from logflume.log import InvalidInput
+from logflume.log import InvalidInput, TopicPartition
+from logflume.streams.runtime import looks, silent
 from logflume.streams.runtime.peers import StoreUnavailable
+from logflume.streams.runtime.positions import addresses
 from logflume.streams.showing import Page, show_live
 from tests.streams.running import embedded, running, send_json, until
 
@@ -76,6 +78,24 @@ def test_rates_are_of_what_runs(tmp_path: Path) -> None:
         for seconds in (0, -1, float("nan"), float("inf")):
             with pytest.raises(InvalidInput, match="must be above 0"):
                 counting(log).describe(rates_over_s=seconds)
+
+
+def test_partitions_that_nobody_answers_for_are_told_with_who_ran_them(tmp_path: Path) -> None:
+    with embedded(tmp_path / "data") as log:
+        log.admin().ensure_topic("in", partitions=2)
+        send_json(log, "in", [(f"k{n}", {"n": n}, n) for n in range(20)])
+        app = counting(log)
+        with running(app, log, tmp_path / "state", endpoint="127.0.0.1:0") as engine:
+            until(lambda: engine.status().tasks and engine.status().lag_records == 0 and engine.status().records_out, engine)
+            offsets = until(lambda: o if len(o := addresses(log.admin().group_offsets("watched"))) == 2 else None, engine)
+            now, _ = next(looks(log, "watched", 1.0))
+            assert silent(log, "watched", now) == {}
+            (status,) = now.values()
+            (kept, gone) = status["tasks"]
+            half = {"i": {**status, "tasks": [kept]}}  # what one of two says while the other is dead
+            (lost,) = gone["inputs"]
+            partition = TopicPartition(lost["topic"], lost["partition"])
+            assert silent(log, "watched", half) == {partition: offsets[partition]}
 
 
 def test_a_table_that_cannot_be_read_for_a_moment_stays(notebook: Notebook) -> None:
