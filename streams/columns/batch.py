@@ -14,14 +14,14 @@ consumer compares with it.
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from logflume.log.records import I64, Chunk
+from logflume.log.records import I64, Chunk, Headers
 from logflume.log.schemas import BIGINT, Kind, is_object_class, object_codec
 
 from .. import graph as g
@@ -33,6 +33,8 @@ from .column import Bytes, Column
 
 MakeAll = Callable[[list[list[Any]]], list[Any]]
 ColumnId = tuple[Side, str]
+OWN_HEADERS: ColumnId = (Side.META, "own headers")
+"""Headers of rows that have others than the records that caused them, as objects: pairs of name and bytes (`Batch.headers`)."""
 PATH_BITS = 39
 """Leaves 24 bits for the records of a round."""
 
@@ -115,6 +117,8 @@ class Batch:
             return Column.of_vector(Vector(self.times), count, Kind.BIGINT)
         if name in (Meta.WINDOWSTART, Meta.WINDOWEND):
             return self._window_bound(name)
+        if name == Meta.HEADERS and OWN_HEADERS in self.columns:
+            return Column.of_objects(headers_of(self.columns[OWN_HEADERS].objects()), Kind.ANY)
         if chunk is None or rows is None:
             return Column.of_nulls(count, Kind.ANY if name == Meta.HEADERS else Kind.BIGINT)
         if name == Meta.ROWPARTITION:
@@ -122,7 +126,7 @@ class Batch:
         if name == Meta.ROWOFFSET:
             return Column.of_vector(Vector(chunk.offsets[rows]), count, Kind.BIGINT)
         assert name == Meta.HEADERS, name
-        return Column.lazily(count, Kind.ANY, lambda: headers_of(chunk, rows))
+        return Column.lazily(count, Kind.ANY, lambda: headers_of(chunk.take(rows).headers()))
 
     def _window_bound(self, name: str) -> Column:
         """Return the start or the end of the window that stands behind the encoded key."""
@@ -132,6 +136,21 @@ class Batch:
         which = 1 if name == Meta.WINDOWEND else 0
         bounds = [None if key is None else bounds_of_key(window, key)[which] for key in self.keys.objects()]
         return Column.of_objects(bounds, BIGINT.kind)
+
+    def headers(self) -> Sequence[Headers] | None:
+        """Return the headers of the rows, those of what caused them unless they have their own; None: no row has any."""
+        own = self.columns.get(OWN_HEADERS)
+        if own is not None:
+            return own.objects()
+        if self.chunk is None or self.rows is None or not self.chunk.header_counts[self.rows].any():
+            return None
+        return self.chunk.take(self.rows).headers()
+
+    def set_headers(self, headers: Sequence[Headers]) -> None:
+        """Give the rows headers of their own."""
+        if any(headers) or self.headers() is not None:
+            self.columns.pop((Side.META, Meta.HEADERS), None)
+            self.columns[OWN_HEADERS] = Column.of_objects(list(headers), Kind.ANY)
 
     # -- order -----------------------------------------------------------------------------------------------------------
 
@@ -261,7 +280,6 @@ def _all_maker(schema: g.Schema) -> MakeAll | None:
     return None
 
 
-def headers_of(chunk: Chunk, rows: I64) -> list[Any]:
+def headers_of(found: Sequence[Headers]) -> list[Any]:
     """Return the headers of records as ARRAY<STRUCT<KEY STRING, VALUE BYTES>>."""
-    found = chunk.take(rows).headers()
     return [[{"KEY": key, "VALUE": value} for key, value in headers] for headers in found]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from logflume.log.records import I64
+from logflume.log.records import I64, Headers
 from logflume.log.schemas import Column as Field
 
 from .. import graph as g
@@ -94,12 +94,27 @@ class Emission:
         batch.columns |= found
         return batch
 
-    def forward(self, task: Task, emitted: Emitted, causing: Batch | None, *, errors: Errors | None = None) -> None:
-        """Forward results to all consumers, if there are any; those of rows that failed are left out."""
+    def forward(
+        self,
+        task: Task,
+        emitted: Emitted,
+        causing: Batch | None,
+        *,
+        errors: Errors | None = None,
+        headers: Sequence[Headers] | None = None,
+    ) -> None:
+        """Forward results to all consumers, if there are any; those of rows that failed are left out.
+
+        `headers`: of each result; None: those of the row that caused it.
+        """
+        assert errors is None or headers is None, "headers are those of all results"
         if errors is not None and errors.failed:
             emitted = emitted.without_rows(errors.failed)
         if len(emitted) and self.has_consumers:
-            task.forward(self.node.name, self.filled(self.shell(emitted, causing), emitted))
+            batch = self.filled(self.shell(emitted, causing), emitted)
+            if headers is not None:
+                batch.set_headers(headers)
+            task.forward(self.node.name, batch)
 
     def put_out(self, task: Task, store: StateStore | None, rows: Batch) -> None:
         """Keep rows, where the node has a store, and forward them to all consumers."""

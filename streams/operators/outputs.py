@@ -12,7 +12,7 @@ from logflume.log.records import I64, Chunk
 
 from .. import graph as g
 from ..columns import Batch
-from ..columns.batch import PATH_BITS, ColumnId
+from ..columns.batch import OWN_HEADERS, PATH_BITS, ColumnId
 from ..columns.column import Bytes
 from ..columns.encode import KeyEncoder, RowEncoder, record_chunk
 from ..columns.evaluate import Evaluation
@@ -123,8 +123,11 @@ class OutputWork(Work):
             times = times[kept]
         if keys.count:
             rows_of, order = _of(batch.rows, kept), _of(batch.order, kept)
-            output = Output(keys, values, times, batch.chunk, rows_of, order)
-            if self._headers.concern(batch.chunk):
+            own = batch.columns.get(OWN_HEADERS)
+            if own is not None:
+                own = own if kept is None else own.take(kept)
+            output = Output(keys, values, times, batch.chunk, rows_of, order, None if own is None else own.objects())
+            if own is not None or self._headers.concern(batch.chunk):
                 bare, headers = self._headers.made(values.objects(), _headers(output))
                 output = replace(output, values=Bytes.of_objects(bare), headers=headers)
             self._task.send(name, topic, output)

@@ -14,7 +14,7 @@ from logflume.log.schemas import ANY, Kind
 from .. import graph as g
 from ..columns import Batch, Column
 from ..columns.batch import ColumnId
-from ..expr import WHOLE, Meta, Side
+from ..expr import WHOLE, Side
 from ..processors import Metadata, Processor, Record, Time
 from ..seams import StoreSpec
 from .child import CHILD_COLUMN
@@ -144,13 +144,12 @@ class ProcessWork(Work):
         processor = self._started()
         self._batch, self._causes = batch, batch.causes
         keys, values = (batch.column(side, WHOLE).objects() for side in (Side.KEY, Side.VALUE))
-        headers = batch.column(Side.META, Meta.HEADERS).objects() if _has_headers(batch) else [None] * len(batch)
+        headers = batch.headers() or [()] * len(batch)
         report = Errors(self._task, self._node, batch).callable
         for row, (key, value, at, own) in enumerate(zip(keys, values, batch.times.tolist(), headers, strict=True)):
             self._row = row
-            pairs = tuple((h["KEY"], h["VALUE"]) for h in own) if own else ()
             try:
-                processor.process(Record(key, value, at, pairs))
+                processor.process(Record(key, value, at, tuple(own)))
             except Exception as error:  # noqa: BLE001
                 report(row, error)
         self._batch = self._causes = None
@@ -204,6 +203,7 @@ class ProcessWork(Work):
         children = [child for _, _, child in made]
         if any(children):
             columns[CHILD_COLUMN] = Column.of_objects(children, Kind.STRING)
+        after.set_headers([record.headers for record in records])
         self._task.forward(self._node.name, after)
 
     def _key_columns(self, keys: list[Any]) -> dict[ColumnId, Any]:
@@ -211,8 +211,3 @@ class ProcessWork(Work):
         states = [None if key is None else (key,) if len(fields) == 1 else tuple(key) for key in keys]
         found = state_columns(list(states), [(c.name, c.type.kind) for c in fields])
         return {(Side.KEY, name): column for (_, name), column in found.items()}
-
-
-def _has_headers(batch: Batch) -> bool:
-    chunk, rows = batch.chunk, batch.rows
-    return chunk is not None and rows is not None and bool(chunk.header_counts[rows].any())

@@ -1,8 +1,8 @@
 """Holds changes of a table back: the latest of each key, until its window closes or a time has passed.
 
 An entry of the store is what is held back of a key: the time by which it leaves (its window's end, the time of its first
-change), the latest row, and the row before the first change, which is the one that left last; of either whether there is one,
-and its columns. Which entry leaves when depends on times and keys alone: `Leaving`.
+change), the latest row with the headers of its record, and the row before the first change, which is the one that left last;
+of either whether there is one, and its columns. Which entry leaves when depends on times and keys alone: `Leaving`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from heapq import heappop, heappush
 from typing import Any
 
 from logflume.log import LogflumeError
-from logflume.log.schemas import BIGINT, BOOLEAN
+from logflume.log.records import Headers
+from logflume.log.schemas import BIGINT, BOOLEAN, BYTES, STRING, array, struct
 from logflume.log.schemas import Column as Field
 
 from .. import graph as g
 from ..columns import Batch
-from ..columns.batch import ColumnId
+from ..columns.batch import ColumnId, headers_of
 from ..expr import Side
 from ..seams import Entry, State, StoreSpec
 from ..windows import WINDOW_START, TimeWindow, bounds_of_key, close_wait_ms
@@ -25,15 +26,16 @@ from .emission import Emission, Emitted, olds_of, rows_of
 from .operator import Bind, Operator, Task, Wiring, Work
 from .rows import drop_entry
 
-_HEAD = 3
+_HEAD = 4
 """Columns of an entry before those of the two rows."""
 _ENTRY_OVERHEAD_BYTES = 32
 _NEVER_MS = 1 << 63
+_HEADERS = array(struct(Field("KEY", STRING), Field("VALUE", BYTES)))
 
 
 def held_columns(row: Sequence[Field]) -> tuple[Field, ...]:
     """Return the columns of what is held back of rows."""
-    head = (Field("leaves", BIGINT), Field("has_row", BOOLEAN), Field("had_row", BOOLEAN))
+    head = (Field("leaves", BIGINT), Field("has_row", BOOLEAN), Field("had_row", BOOLEAN), Field("headers", _HEADERS))
     return (*head, *(Field(f"{side}:{c.name}", c.type) for side in ("row", "before") for c in row))
 
 
@@ -87,16 +89,18 @@ class SuppressWork(Work):
         leaving, store, is_bounded, wait_ms = self._held(), self._store, self._is_bounded, self._wait_ms
         store.load(keys)  # type: ignore[arg-type]
         rows: Any = zip(keys, rows_of(batch, columns), olds_of(batch, columns), batch.times.tolist(), strict=True)
-        emitted, hold, now = Emitted(), self._hold, store.stream_time_ms
+        coming = batch.headers()
+        own = [None] * len(batch) if coming is None else headers_of(coming)
+        emitted, headers, hold, now = Emitted(), list[Headers](), self._hold, store.stream_time_ms
         for row, (key, new, old, time) in enumerate(rows):
             if time > now:
                 store.stream_time_ms = now = time
-            hold(leaving, key, new, old, time)
+            hold(leaving, key, new, old, time, own[row])
             if is_bounded:
-                self._release_surplus(leaving, emitted, row)
+                self._release_surplus(leaving, emitted, headers, row)
             if leaving.first_ms <= now - wait_ms:
-                self._release(leaving.take(now - wait_ms), emitted, row)
-        self._emission.forward(self._task, emitted, batch)
+                self._release(leaving.take(now - wait_ms), emitted, headers, row)
+        self._emission.forward(self._task, emitted, batch, headers=headers)
 
     def _held(self) -> Leaving:
         if self._leaving is None:
@@ -110,19 +114,21 @@ class SuppressWork(Work):
                     self._measure(key)
         return self._leaving
 
-    def _hold(self, leaving: Leaving, key: bytes, new: State | None, old: State | None, time: int) -> None:
+    def _hold(
+        self, leaving: Leaving, key: bytes, new: State | None, old: State | None, time: int, headers: list[Any] | None
+    ) -> None:  # fmt: skip
         store = self._store
         entry = store.resident.get(key)
         known = None if entry is None else entry.state
         store.dirty.setdefault(key, known)
         row = self._nothing if new is None else new
         if entry is not None and known is not None:
-            entry.state = (known[0], new is not None, known[2], *row, *known[_HEAD + len(row) :])
+            entry.state = (known[0], new is not None, known[2], headers, *row, *known[_HEAD + len(row) :])
             entry.timestamp_ms = time
         else:
             leaves = self._leaving_time(key, time)
             before = self._nothing if old is None else old
-            store.resident[key] = Entry((leaves, new is not None, old is not None, *row, *before), time)
+            store.resident[key] = Entry((leaves, new is not None, old is not None, headers, *row, *before), time)
             leaving.add(leaves, key)
         if self._node.max_bytes is not None:
             self._measure(key)
@@ -142,12 +148,13 @@ class SuppressWork(Work):
         size = 0
         if state is not None:
             row = list(state[_HEAD : _HEAD + len(self._nothing)]) if state[1] else None
-            size = len(key) + len(repr(row)) + _ENTRY_OVERHEAD_BYTES
+            headers = len(repr(state[3])) if state[3] else 0
+            size = len(key) + len(repr(row)) + headers + _ENTRY_OVERHEAD_BYTES
         self._held_bytes += size - self._sizes.pop(key, 0)
         if size:
             self._sizes[key] = size
 
-    def _release_surplus(self, leaving: Leaving, emitted: Emitted, row: int) -> None:
+    def _release_surplus(self, leaving: Leaving, emitted: Emitted, headers: list[Headers], row: int) -> None:
         """Let go of what is held back beyond the bounds, and of what is due."""
         node, closed = self._node, self._store.stream_time_ms - self._wait_ms
         while leaving.count and (leaving.first_ms <= closed or self._is_over(leaving.count)):
@@ -156,10 +163,10 @@ class SuppressWork(Work):
                     f"{node.name}: {leaving.count} results are held back, more than max_records={node.max_records} or "
                     f"max_bytes={node.max_bytes} allow: raise the bound, or let when_full='emit_early'"
                 )
-            self._release([leaving.pop()], emitted, row)
+            self._release([leaving.pop()], emitted, headers, row)
 
-    def _release(self, keys: Sequence[bytes], emitted: Emitted, row: int) -> None:
-        """Let go of what is held back of keys."""
+    def _release(self, keys: Sequence[bytes], emitted: Emitted, headers: list[Headers], row: int) -> None:
+        """Let go of what is held back of keys, with the headers that each came with."""
         store, width = self._store, len(self._nothing)
         for key in keys:
             entry = store.resident[key]
@@ -170,6 +177,7 @@ class SuppressWork(Work):
                 self._measure(key)
             if state[1] or self._node.wait_ms is not None:
                 emitted.add(row, key, time, state[_HEAD : _HEAD + width] if state[1] else None, before_of(state))
+                headers.append(tuple((header["KEY"], header["VALUE"]) for header in state[3] or ()))
 
     def _is_over(self, count: int) -> bool:
         node = self._node

@@ -591,3 +591,53 @@ def test_a_join_with_what_came_at_least_some_time_before_looks_up_to_time_0(
     for side, time in records:
         driver.input(side).send(time, key="k", timestamp_ms=time)
     assert values(driver) == joined
+
+
+def header(name: str) -> tuple[tuple[str, bytes | None], ...]:
+    return (("from", name.encode()),)
+
+
+@pytest.mark.parametrize("is_opened_again", [False, True])
+def test_what_is_held_back_leaves_with_the_headers_that_it_came_with(is_opened_again: bool) -> None:
+    app = lf.App("test")
+    app.table("in", int, key=str).suppress(lf.until_time_limit(10), name="held").map_values(lambda n: n + 1).to("out")
+    driver = TopologyTestDriver(app)
+    driver.input("in").send(1, key="a", timestamp_ms=0, headers=header("first"))
+    driver.input("in").send(2, key="a", timestamp_ms=1, headers=header("second"))
+    driver.input("in").send(3, key="b", timestamp_ms=2)
+    driver.commit()
+    if is_opened_again:
+        codec = driver._stores["held"].codec
+        for entry in driver._stores["held"].resident.values():
+            entry.state = codec.decode(codec.encode(entry) or b"").state
+    driver.input("in").send(4, key="c", timestamp_ms=50, headers=header("another"))
+    assert [(r.key, r.value, r.headers) for r in driver.output("out").read()] == [("a", 3, header("second")), ("b", 4, ())]
+
+
+class Signing(lf.Processor):
+    """Forwards each record twice: with a header more, and without any; and one more at a time."""
+
+    def init(self, context: lf.Context) -> None:
+        self.context = context
+        context.schedule(1000, self.sign, time=lf.Time.WALL_CLOCK)
+
+    def sign(self, now_ms: int) -> None:
+        self.context.forward(lf.Record("clock", b"3", now_ms, header("clock")))
+
+    def process(self, record: lf.Record) -> None:
+        self.context.forward(dataclasses.replace(record, headers=(*record.headers, *header("me"))))
+        self.context.forward(lf.Record(record.key, b"2", record.timestamp_ms))
+
+
+@pytest.mark.parametrize("through", [False, True])
+def test_what_a_processor_forwards_has_the_headers_that_it_gives(through: bool) -> None:
+    app = lf.App("test")
+    made = app.stream("in").process(Signing, key=str)
+    (made.repartition("again") if through else made).filter(lambda value: True).to("out")
+    driver = TopologyTestDriver(app)
+    driver.input("in").send(b"1", key="a", headers=header("them"))
+    driver.input("in").send(b"1", key="b")
+    driver.advance(1000)
+    both = (*header("them"), *header("me"))
+    found = [("a", both), ("a", ()), ("b", header("me")), ("b", ()), ("clock", header("clock"))]
+    assert [(record.key, record.headers) for record in driver.output("out").read()] == found

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import logflume.streams as lf
+from logflume.streams.operators.program import BoundProgram
 from logflume.streams.runtime import Engine, EngineOptions
 from logflume.streams.testing import TopologyTestDriver
 from tests.streams.running import embedded, read, send_json, until
@@ -122,3 +123,25 @@ def test_joins_of_two_tables_take_batches_and_self_joins_single_records() -> Non
     table.join(table.map_values(lambda row: row), lambda a, b: [a, b]).to_stream().to("out")
     plan = alone.plan()
     assert [part.program.careful for part in plan.subtopologies] == [frozenset({"left"})]
+
+
+def test_what_leaves_at_a_commit_goes_through_a_self_join_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone: list[int] = []
+
+    def counted(self: Any, node: str, batch: Any) -> None:
+        alone.append(len(batch))
+        give_rows(self, node, batch)
+
+    give_rows = BoundProgram._give_rows
+    monkeypatch.setattr(BoundProgram, "_give_rows", counted)
+    app = lf.App("test")
+    counts = app.stream("in", int, key=str).group_by_key().aggregate(0, lambda total, n: total + n, name="sums")
+    counts.join(counts.map_values(lambda total: -total), lambda a, b: [a, b], name="both").to_stream().to("out")
+    driver = TopologyTestDriver(app, commits_each_record=False)
+    for number in range(6):
+        driver.input("in").send(number, key=f"k{number % 3}", timestamp_ms=number)
+    alone.clear()
+    driver.commit()
+    found = {record.key: record.value for record in driver.output("out").read()}
+    assert found == {"k0": [3, -3], "k1": [5, -5], "k2": [7, -7]}
+    assert alone == []
