@@ -125,7 +125,7 @@ class Following:
         """Stop queries that ended, changed or were paused since they were last fitted; start those that should run."""
         if self.applied is not self._fitted:
             self._stop_changed(self._fitted)
-            self._wanted = {q: self._wanted_of(known) for q, known in self.applied.queries.items() if self._runs(q)}
+            self._wanted = {q: self._wanted_of(q, known) for q, known in self.applied.queries.items() if self._runs(q)}
         self._left = self.running.forget(self._left)
         wanted, known = dict(self._wanted), self.applied.queries
         for query_id, plan in compiled.items():
@@ -160,7 +160,10 @@ class Following:
         query = self.catalog.queries[query_id]
         return query.engine == self._kind and not query.is_paused
 
-    def _wanted_of(self, known: KnownQuery) -> Wanted:
+    def _wanted_of(self, query_id: str, known: KnownQuery) -> Wanted:
+        fitted = self._wanted.get(query_id)
+        if fitted is not None and self._fitted.queries.get(query_id) is known:
+            return fitted  # a statement costs the same beside hundreds of queries
         query = known.planned.query
         application = application_of(self.service, query)
         load = partial(compile_query, known.planned, application)
