@@ -25,6 +25,7 @@ from .binding.sources import source_columns
 from .catalog import SourceInfo
 from .errors import StatementError
 from .evaluate import evaluate
+from .format import expression_text
 from .once import is_computed, run_once
 from .ordering import run_ordered
 from .over import has_over, run_over
@@ -32,7 +33,7 @@ from .pull_scans import check_limit, check_scan
 from .pull_topic import Skipped, topic_rows
 from .results import Rows
 from .table_state import TableShape, ValueRow, value_of
-from .tree import names_in, split_conjuncts
+from .tree import names_in, split_conjuncts, split_disjuncts
 
 KEYS_MAX = 10_000
 _EXACT = (Kind.INTEGER, Kind.BIGINT, Kind.STRING, Kind.BOOLEAN)
@@ -214,7 +215,22 @@ def _keys(
     """Return the keys that WHERE fixes, the conditions that they do not settle, and what the last fixed column is compared with.
 
     None: not all key columns are fixed.
+
+    Raises:
+        StatementError: a table is asked for null as a key.
     """
+    choices_of_where = split_disjuncts(where)
+    if len(choices_of_where) == 1 or _fixed_column(canonical(where, scope, "WHERE"))[0] is not None:
+        return _keys_of_all(where, source, scope, binder)
+    each = [_keys_of_all(choice, source, scope, binder) for choice in choices_of_where]
+    keys = [key for found in each if found is not None for key in found[0]]
+    return None if None in each or len(keys) > KEYS_MAX else (tuple(keys), [where], ())
+
+
+def _keys_of_all(
+    where: ast.Expression, source: SourceInfo, scope: Scope, binder: Binder
+) -> tuple[tuple[tuple[Any, ...], ...], list[ast.Expression], tuple[ast.Expression, ...]] | None:
+    """Return the same of conditions that must all hold."""
     fixed: dict[str, list[Any]] = {}
     rest: list[ast.Expression] = []
     compared: tuple[ast.Expression, ...] = ()
@@ -231,6 +247,8 @@ def _keys(
         except (StatementError, KeyError):
             rest.append(part)
             continue
+        if source.is_table and None in values:
+            raise StatementError(f"Primary key columns can not be NULL: {expression_text(part)}", part.span)
         if column.type.kind not in _EXACT or not all(_is_exact(b, column) for b in bound):
             rest.append(part)
         fixed[column.name] = [v for v in values if v is not None]
@@ -246,7 +264,11 @@ def _is_exact(bound: x.Expr, column: Column) -> bool:
 
 
 def _fixed_column(e: ast.Expression) -> tuple[str | None, list[ast.Expression]]:
+    """Return the column of `k = 1`, `k IN (1, 2)` or a chain of ORs of such, and what it is compared with."""
     match e:
+        case ast.Binary("OR", left, right):
+            (name, choices), (other, others) = _fixed_column(left), _fixed_column(right)
+            return (name, choices + others) if name == other else (None, [])
         case ast.Binary("=", ast.Name(name), value) if not isinstance(value, ast.Name):
             return name, [value]
         case ast.Binary("=", value, ast.Name(name)) if not isinstance(value, ast.Name):

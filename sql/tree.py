@@ -98,6 +98,13 @@ def _rewritten(value: Any, change: Callable[[Any], Any]) -> Any:
     return value
 
 
+def split_disjuncts(e: ast.Expression) -> list[ast.Expression]:
+    """Return the operands of a chain of ORs."""
+    if isinstance(e, ast.Binary) and e.op == "OR":
+        return split_disjuncts(e.left) + split_disjuncts(e.right)
+    return [e]
+
+
 def split_conjuncts(e: ast.Expression) -> list[ast.Expression]:
     """Return the operands of a chain of ANDs.
 

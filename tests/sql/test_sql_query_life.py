@@ -380,6 +380,31 @@ def test_reads_of_whole_tables_can_be_switched_off(engine: SqlEngine, where: str
         list(engine.execute("SELECT n FROM t WHERE n < 'b';", {**properties, "ksql.query.pull.range.scan.enabled": "false"}))
 
 
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("n = 'a' OR n = 'b'", [("a", 1), ("b", 1)]),
+        ("(n = 'a' OR n IN ('x', 'b')) AND c = 1", [("a", 1), ("b", 1)]),
+        ("n = 'a' AND c > 1 OR 'b' = n AND c = 1", [("b", 1)]),
+        ("n = 'a' OR n = 'a' AND c = 1", [("a", 1)]),
+    ],
+)
+def test_keys_on_each_side_of_or_are_looked_up(engine: SqlEngine, where: str, expected: list[tuple[Any, ...]]) -> None:
+    list(engine.execute("CREATE TABLE t AS SELECT n, COUNT(*) AS c FROM s GROUP BY n;"))
+    eventually(engine, "SELECT * FROM t;", [("a", 1), ("b", 1)])
+    (found,) = engine.execute(f"SELECT * FROM t WHERE {where};", {"ksql.query.pull.table.scan.enabled": "false"})
+    assert isinstance(found, Rows)
+    assert sorted(found.rows) == expected
+    assert "key(s) of its state" in found.note
+
+
+@pytest.mark.parametrize("where", ["n IN ('a', NULL)", "n = CAST(NULL AS STRING)", "n = 'a' OR n IN (NULL)"])
+def test_null_is_no_primary_key(engine: SqlEngine, where: str) -> None:
+    list(engine.execute("CREATE TABLE t AS SELECT n, COUNT(*) AS c FROM s GROUP BY n;"))
+    with pytest.raises(StatementError, match="Primary key columns can not be NULL: "):
+        list(engine.execute(f"SELECT * FROM t WHERE {where};"))
+
+
 def test_tasks_are_opened_as_soon_as_they_are_assigned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The poll in which a query learns of its partitions ends with that: here it would go on for an hour."""
     monkeypatch.setattr(session, "_IDLE_POLL_S", 3600.0)
