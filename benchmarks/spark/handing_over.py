@@ -47,7 +47,10 @@ def measure_state() -> Iterable[Figure]:
             assert report.entries == keys, report
             seconds = [after - before for before, after in zip(marks.at["after-job"], marks.at["after-changelogs"], strict=True)]
             yield Figure(
-                f"state of {keys:,} keys, entries written by two cores busy", EXECUTORS * keys / seconds[1], "entries/s", 5e5
+                f"state of {keys:,} keys, entries written, two cores by their CPU",
+                EXECUTORS * keys / seconds[1],
+                "entries/s",
+                5e5,
             )
             yield Figure("  wall", keys / seconds[0], "entries/s")
             yield Figure("  computed before, CPU", keys / marks.at["after-job"][1], "records/s")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -30,10 +30,13 @@ if TYPE_CHECKING:
 WATCH_EVERY_S = 0.5
 RECORDS_PER_RANGE = 1_000_000
 RANGES_FROM_RECORDS = 5_000_000
+IN_PLACE_FROM_ROWS = 100_000
 SLICES_PER_CORE = 4
 """Ranges are dealt to at most so many Spark tasks per core: each prepares the program once."""
 _KEPT = {"parquet.block.size": str(16 << 20), "parquet.block.size.row.check.min": "1"}
 """Spark reads up to a whole row group at a time, and a row may be a bundle."""
+Place = tuple[str, int]
+"""A topic and a partition."""
 _BY_TOPIC = ("name", "partition", "stage", "task", "seq")
 
 
@@ -43,7 +46,8 @@ class SparkRunner:
 
     `records_per_range`: offsets that one pass over a range takes; None: no ranges. `cores`: how many tasks run at a time;
     None: as Spark says. `ranges_from_records`: a shorter history is not cut into ranges for the sake of idle cores. `slices`:
-    into how many a task is cut that takes record after record; None: as there are idle cores.
+    into how many a task is cut that takes record after record; None: as there are idle cores. `in_place_from_rows`: with fewer,
+    it is not looked which results can be written from where they are.
     """
 
     spark: SparkSession
@@ -51,6 +55,7 @@ class SparkRunner:
     cores: int | None = None
     ranges_from_records: int = RANGES_FROM_RECORDS
     slices: int | None = None
+    in_place_from_rows: int = IN_PLACE_FROM_ROWS
 
     @property
     def concurrency(self) -> int:
@@ -82,7 +87,9 @@ class SparkRunner:
             for stage, name in zip(stages, stage_names(stages), strict=True):
                 frames.add(stage, name)
             ends = frames.ends()
-            return SparkResult(step.where, frames.made, ends, frames.sliced, frames.stages_done())
+            stages_done = frames.stages_done()
+            is_large = sum(stage.cost.rows for stage in stages_done) >= self.in_place_from_rows
+            return SparkResult(step.where, frames.made, ends, frames.sliced, stages_done, looks_at_places=is_large)
         finally:
             done.set()
             watcher.join()
@@ -97,41 +104,75 @@ class SparkRunner:
 
 
 @dataclass(frozen=True, slots=True)
+class _Place:
+    """A partition of a topic of results: how many records, and whether one task holds all of them in their order."""
+
+    records: int
+    is_together: bool
+
+
+@dataclass(slots=True)
 class SparkResult:
-    """Computed frames of ROWS, one per stage, with executors; what executors write goes from them to the log."""
+    """Computed frames of ROWS, one per stage, with executors; what executors write goes from them to the log.
+
+    `looks_at_places`: whether results are so many that it is worth a look which of them are written from where they are.
+    """
 
     where: str
     frames: list[DataFrame]
     ends: list[TaskEnd]
     sliced: list[bool]
     stages: list[StageDone]
+    looks_at_places: bool
+    _places: Mapping[Place, _Place] | None = None
 
     @property
     def results(self) -> int:
         """See `StepResult.results`."""
-        bundles = (frame.filter(frame.kind == int(RowKind.SINK)) for frame in self.frames)
-        return sum(row.records or 0 for each in bundles for row in each.selectExpr("sum(timestamp_ms) AS records").collect())
+        return sum(place.records for place in self._by_place().values())
+
+    def _by_place(self) -> Mapping[Place, _Place]:
+        if self._places is None:
+            self._places = self._look()
+        return self._places
+
+    def _look(self) -> Mapping[Place, _Place]:
+        """Return what there is of each partition; what a task was cut into is not together."""
+        writers = []
+        for number, (frame, is_sliced) in enumerate(zip(self.frames, self.sliced, strict=True)):
+            writer = f"shiftleft({number}L, 32) + spark_partition_id() AS writer"
+            bundles = frame.filter(f"kind = {int(RowKind.SINK)}")
+            writers.append(bundles.selectExpr("name", "partition", "timestamp_ms", writer, f"{is_sliced} AS is_sliced"))
+        found = _union(writers).groupBy("name", "partition")
+        together = "min(writer) = max(writer) AND NOT bool_or(is_sliced)"
+        rows = found.agg(*_sql_columns("sum(timestamp_ms) AS records", f"{together} AS is_together")).collect()
+        return {(row.name, row.partition): _Place(row.records, row.is_together) for row in rows}
 
     def write(self, target: Target, kinds: frozenset[RowKind]) -> Written:
-        """Have executors write the rows: changelogs from where they are, results after a shuffle by topic and partition.
+        """Have executors write the rows.
 
-        Of a task that was cut the changelogs go through that too: a partition has one writer.
+        Changelogs are written from where they are, and results of a partition that are together there; other results after a
+        shuffle by topic and partition. Of a task that was cut the changelogs go through that too: a partition has one writer.
         """
-        from pyspark.sql.functions import lit
-
         in_place: list[DataFrame] = []
         shuffled: list[DataFrame] = []
+        together: list[Place] = []
+        if self.looks_at_places and RowKind.SINK in kinds and not target.tables:
+            together = [at for at, place in self._by_place().items() if place.is_together]
+        changelogs, results = (f"kind = {int(kind)}" for kind in (RowKind.CHANGELOG, RowKind.SINK))
         for number, (frame, is_sliced) in enumerate(zip(self.frames, self.sliced, strict=True)):
-            staged = frame.withColumn("stage", lit(number))
-            if RowKind.CHANGELOG in kinds and not is_sliced:
-                in_place.append(staged.filter(staged.kind == int(RowKind.CHANGELOG)))
-            others = kinds if is_sliced else kinds - {RowKind.CHANGELOG}
-            if others:
-                shuffled.append(staged.filter(staged.kind.isin([int(kind) for kind in others])))
+            staged = frame.selectExpr("*", f"{number} AS stage")
+            wanted = " OR ".join(f"kind = {int(kind)}" for kind in sorted(kinds))
+            here = "false" if is_sliced else f"{changelogs} OR ({results} AND ({_is_at(together)}))"
+            if not is_sliced and (together or RowKind.CHANGELOG in kinds):
+                in_place.append(staged.filter(f"({wanted}) AND ({here})"))
+            if is_sliced or kinds != {RowKind.CHANGELOG}:
+                shuffled.append(staged.filter(f"({wanted}) AND NOT ({here})"))
         if target.tables:
             former = _frame(self.frames[0].sparkSession, former_rows(target.tables))
-            shuffled.append(former.withColumn("stage", lit(-1)))  # before any row of the partition
-        if shuffled:
+            shuffled.append(former.selectExpr("*", "-1 AS stage"))  # before any row of the partition
+        is_whole = bool(together) and len(together) == len(self._by_place()) and not any(self.sliced)
+        if shuffled and not is_whole:
             cores = self.frames[0].sparkSession.sparkContext.defaultParallelism
             in_place.append(_union(shuffled).repartition(cores, "name", "partition").sortWithinPartitions(*_BY_TOPIC))
         written = _union(in_place).mapInArrow(RowsToLog(self.where, target, unbundled), WRITTEN)
@@ -139,8 +180,14 @@ class SparkResult:
 
     def then(self, later: SparkResult) -> SparkResult:
         """See `StepResult.then`."""
-        ends = later_ends(self.ends, later.ends)
-        return SparkResult(self.where, self.frames + later.frames, ends, self.sliced + later.sliced, self.stages + later.stages)
+        return SparkResult(
+            self.where,
+            self.frames + later.frames,
+            later_ends(self.ends, later.ends),
+            self.sliced + later.sliced,
+            self.stages + later.stages,
+            self.looks_at_places or later.looks_at_places,
+        )
 
     def release(self) -> None:
         """Let Spark forget the rows."""
@@ -246,6 +293,21 @@ def _frame(spark: SparkSession, rows: Any) -> DataFrame:
     import pyarrow as pa
 
     return spark.createDataFrame(pa.Table.from_batches([rows]))
+
+
+def _sql_columns(*expressions: str) -> list[Any]:
+    from pyspark.sql.functions import expr
+
+    return [expr(each) for each in expressions]
+
+
+def _is_at(places: Iterable[Place]) -> str:
+    """Return the condition of rows that are of these partitions."""
+    by_name: dict[str, list[int]] = {}
+    for name, partition in places:
+        by_name.setdefault(name, []).append(partition)
+    each = [f"name = '{name}' AND partition IN ({', '.join(map(str, numbers))})" for name, numbers in by_name.items()]
+    return " OR ".join(f"({one})" for one in each) or "false"
 
 
 def _union(frames: list[DataFrame]) -> DataFrame:

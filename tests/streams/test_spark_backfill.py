@@ -10,12 +10,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from logflume.log import InvalidInput, Log, connect
+from logflume.log import InvalidInput, Log, TopicPartition, connect
 from logflume.log.registry import RegistryServer
 from logflume.log.schemas import BIGINT, STRING, TIMESTAMP, Column, FormatSpec, array, of_topic, serde
 from logflume.streams.runtime import Engine, EngineOptions
@@ -31,6 +32,7 @@ from logflume.streams.spark import (
     plan_backfill,
     run_backfill,
 )
+from logflume.streams.spark.ranges import OffsetRange, read_range
 
 from ..end_to_end._command import LOGFLUME, run
 from ..end_to_end._delays import DELAYS, flight, load, send, wait_for
@@ -103,6 +105,37 @@ def test_spark_then_live_equals_live(log: Log, spark: Any, kind: str, slices: in
     size = 100 if slices is None else None
     runner = SparkRunner(spark, records_per_range=size, cores=8, ranges_from_records=0, slices=slices)
     check_batch_then_live_equals_live(log, runner, kind, tmp_path)
+
+
+def keys_as_they_came(log: Log, topic: str) -> list[list[tuple[bytes | None, bytes | None, int]]]:
+    """Return what each partition of a topic holds, in its order."""
+    found = []
+    for tp, end in settled(log, topic).items():
+        rows = chain.from_iterable(chunk.records() for chunk in read_range(log, OffsetRange(*tp, 0, end)))
+        found.append([(row.key, row.value, row.timestamp_ms) for row in rows])
+    return found
+
+
+def settled(log: Log, topic: str) -> dict[TopicPartition, int]:
+    every = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+    return log.admin().end_offsets(every, read_committed=True)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@NEEDS_JAVA
+@pytest.mark.parametrize(("kind", "slices"), [("direct", None), ("repartition", None), ("repartition", 2)])
+def test_results_are_the_same_written_from_where_they_are_and_through_a_shuffle(
+    log: Log, spark: Any, kind: str, slices: int | None
+) -> None:
+    send_orders(log, 1500, seed=1, start_ms=5_000_000)
+    written = []
+    for name, least in (("here", 0), ("shuffled", 1 << 40)):
+        runner = SparkRunner(spark, records_per_range=None, slices=slices, in_place_from_rows=least)
+        report = run_backfill(plan_backfill(loader(name, kind), log.where), runner)
+        written.append(keys_as_they_came(log, f"{name}-out"))
+        assert sum(map(len, written[-1])) == report.results > 0
+    assert written[0] == written[1]
 
 
 @pytest.mark.slow
