@@ -140,9 +140,13 @@ class ConsumerProtocolMembership:
         raise stale
 
     async def leave(self) -> None:
-        """Stop heartbeats and tell the broker; what a static member had is kept for it until its session ends."""
+        """Stop heartbeats and tell the broker; what a static member had is kept for it until its session ends.
+
+        The first heartbeat may be there already, though its answer is not here.
+        """
+        may_be_member = self.is_member or (self._beating is not None and not self._beating.done())
         self.stop()
-        if self.is_member:
+        if may_be_member:
             await self._say_goodbye()
 
     def stop(self) -> None:

@@ -13,8 +13,10 @@ import pytest
 from logflume.log import GroupMetadata, InvalidInput, KafkaError, OffsetAndMetadata, TopicPartition, connect, is_rebalance
 from logflume.log.broker.access import Operation, Pattern, Permission, Resource
 from logflume.log.client.cluster import Cluster
+from logflume.log.client.consumer_protocol import ConsumerProtocolMembership
 from logflume.log.client.group import GroupMember
 from logflume.log.client.log import Log
+from logflume.log.client.loop import IoLoop
 from logflume.log.client.transport import Channel
 from logflume.log.interfaces import Assignment, AssignmentStrategy, Consumer, Subscription
 from logflume.log.protocol import ErrorCode, messages
@@ -260,7 +262,7 @@ def test_waking_up_does_not_lose_a_join(log: Log, topic: str) -> None:
 
 
 class _SlowJoins:
-    """A channel whose joins reach the coordinator 0.2 s after they were sent, whoever still waits for the answer."""
+    """A channel whose joins take 0.2 s, whoever still waits for the answer: to reach the coordinator, or to be answered."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -269,7 +271,10 @@ class _SlowJoins:
         async def arrive() -> Any:
             if isinstance(message, messages.JoinGroupRequest):
                 await asyncio.sleep(0.2)
-            return await self._channel.request(message, **options)
+            answer = await self._channel.request(message, **options)
+            if isinstance(message, messages.ConsumerGroupHeartbeatRequest) and message.member_epoch == 0:
+                await asyncio.sleep(0.2)
+            return answer
 
         return await asyncio.shield(asyncio.ensure_future(arrive()))
 
@@ -295,3 +300,24 @@ def test_who_closes_while_it_joins_leaves_nobody_behind(
         admin.remove_group_members(topic, ["one"])
     time.sleep(0.5)  # a join on its way would arrive
     assert not admin.describe_group(topic).members
+
+
+def test_who_closes_before_its_first_heartbeat_is_answered_leaves_nobody_behind(
+    log: Log, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    init = ConsumerProtocolMembership.__init__
+
+    def with_slow_joins(
+        self: ConsumerProtocolMembership, cluster: Cluster, loop: IoLoop, channel: Channel, **options: Any
+    ) -> None:
+        init(self, cluster, loop, cast("Channel", _SlowJoins(channel)), **options)
+
+    monkeypatch.setattr(ConsumerProtocolMembership, "__init__", with_slow_joins)
+    log.admin().create_topic(topic)
+    consumer = log.consumer(group_id=topic, group_protocol="consumer")
+    consumer.subscribe([topic])
+    consumer.poll(timeout_s=0.1)
+    consumer.close()
+    time.sleep(0.3)
+    response = log.admin().request("ConsumerGroupDescribe", group_ids=[topic], include_authorized_operations=False)
+    assert [group.members for group in response.groups] == [[]]
