@@ -36,6 +36,8 @@ def is_compiled(kernels: Path, environment: Mapping[str, str]) -> bool:
     """Return whether numba's cache seems to hold these kernels as their source is now: a guess, which costs time only."""
     digest = _digest(kernels)
     folders = _folders(kernels, environment)
+    if "NUMBA_CACHE_DIR" in environment:
+        folders = folders[:1]  # the others may hold these kernels too, and are not looked at
     return any(_noted(_note(folder, kernels)) == digest and any(_indexes(folder, kernels)) for folder in folders)
 
 

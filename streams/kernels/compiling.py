@@ -43,8 +43,9 @@ def compile_apart(
     lifeline = Lifeline()
     try:
         found = subprocess.run(
-            [sys.executable, "-m", __spec__.name, *missing],
-            env=lifeline.environment(environment),
+            [sys.executable, "-P", "-m", __spec__.name, *missing],
+            # its modules lie where this process has them: numba's cache goes by the path by which a file was found
+            env=lifeline.environment({**environment, "PYTHONPATH": os.pathsep.join(sys.path)}),
             pass_fds=lifeline.fds,
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -68,7 +68,7 @@ def test_kernels_are_compiled_anew_when_a_file_that_they_import_is_another(tmp_p
 
 def test_a_child_that_fails_is_said_and_harms_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONHOME": str(tmp_path)}
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONMALLOC": "none of them"}  # Python does not start
     assert not compile_apart(["table_slots"], environment=environment)
     assert "could not be compiled apart" in caplog.text
 
