@@ -263,7 +263,7 @@ class RunningQueries:
         self._looks_at_s |= dict.fromkeys(due, now_s + LOOK_PAUSE_S)
         try:
             there = LeftThere.look(self._log.admin(), self._options.state_dir)
-        except LogflumeError as error:
+        except (LogflumeError, OSError) as error:
             _log.warning("what ended queries left cannot be looked for yet: %s", error)
             return list(left)
         removed = {each for each in due if self._is_removed(each, there)}

@@ -16,6 +16,8 @@ from functools import lru_cache
 
 from .java_time import DAY_MS, DAY_NAMES, EPOCH_DAY, MONTH_NAMES, parse_exact_date
 
+_YEAR_100_DAYS = date(100, 1, 1).toordinal() - EPOCH_DAY
+
 _LETTER = re.compile(r"([A-Za-z])\1*")
 _NUMBERS = "dDHKhkmsS"
 _ERAS = ("AD", "BC")
@@ -134,14 +136,16 @@ class _Reader:
 def parse_calendar_date(text: str, pattern: str) -> int:
     """Return days since the epoch. Raises ValueError, also when the text has a time of day that is not midnight."""
     try:
-        if any(part.letter == "y" and part.count == 2 for part in _parts(pattern)):
-            return _lenient_date(text, pattern)
+        counts = {part.letter: part.count for part in _parts(pattern)}
     except _UnknownLetter:
         return parse_exact_date(text, pattern)
+    if counts.get("y") == 2 or counts.get("Y") == 2 or counts.keys() >= {"d", "D"}:
+        return _lenient_date(text, pattern)
     try:
-        return parse_exact_date(text, pattern)
+        days = parse_exact_date(text, pattern)
     except ValueError:
         return _lenient_date(text, pattern)
+    return _lenient_date(text, pattern) if days < _YEAR_100_DAYS and min(counts.get("y", 4), counts.get("Y", 4)) == 1 else days
 
 
 def _lenient_date(text: str, pattern: str) -> int:

@@ -7,7 +7,6 @@ has, gives up what it did not get back, and joins once more so that others can h
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 
@@ -115,8 +114,10 @@ class ClassicMembership:
     async def leave(self) -> None:
         """Leave, behind a join that is under way: one that reaches the coordinator after the leave makes a member for nobody."""
         if self._joining is not None:
-            with contextlib.suppress(TimeoutError, LogflumeError):
-                await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._joining)), _JOIN_UNDER_WAY_S)
+            joining = asyncio.wrap_future(self._joining)
+            await asyncio.wait([joining], timeout=_JOIN_UNDER_WAY_S)
+            if joining.done() and not joining.cancelled():
+                joining.exception()  # whatever it is does not matter any more
         self._cancel_join()
         await self._member.leave()
 

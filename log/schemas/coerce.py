@@ -324,9 +324,15 @@ def java_float_text(value: float) -> str:
     """
     if not math.isfinite(value):
         return java_double_text(value)
-    bits = struct.pack(">f", value)
-    shortest = next(short for n in range(1, 10) if struct.pack(">f", short := float(f"{value:.{n}g}")) == bits)
-    return java_double_text(shortest)
+    return java_double_text(next(short for n in range(2, 10) if _as_float(short := float(f"{value:.{n}g}")) == value))
+
+
+def _as_float(value: float) -> float | None:
+    """Return the nearest number of 32 bits; None: there is none, it is rounded up beyond the largest."""
+    try:
+        return float(struct.unpack(">f", struct.pack(">f", value))[0])
+    except OverflowError:
+        return None
 
 
 @lru_cache(maxsize=256)

@@ -47,14 +47,15 @@ def run_app(
     show = on_status or _Line(out or sys.stderr)
     with _signals(stopping), ShortCollections().over_batches():
         engine.start()
-        status = engine.status()
-        while not stopping.wait(_LINE_EVERY_S) and not engine.has_ended:
+        try:
+            while not stopping.wait(_LINE_EVERY_S) and not engine.has_ended:
+                status = engine.status()
+                show(status)
+                if until is not None and until(status):
+                    break
+        finally:
             status = engine.status()
-            show(status)
-            if until is not None and until(status):
-                break
-        status = engine.status()
-        engine.stop(timeout_s=_STOP_TIMEOUT_S)
+            engine.stop(timeout_s=_STOP_TIMEOUT_S)
     if isinstance(show, _Line):
         show.end(status)
     return status

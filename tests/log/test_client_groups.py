@@ -14,6 +14,7 @@ from logflume.log import GroupMetadata, InvalidInput, KafkaError, OffsetAndMetad
 from logflume.log.broker.access import Operation, Pattern, Permission, Resource
 from logflume.log.client.cluster import Cluster
 from logflume.log.client.consumer_protocol import ConsumerProtocolMembership
+from logflume.log.client.errors import ClientClosed
 from logflume.log.client.group import GroupMember
 from logflume.log.client.log import Log
 from logflume.log.client.loop import IoLoop
@@ -300,6 +301,32 @@ def test_who_closes_while_it_joins_leaves_nobody_behind(
         admin.remove_group_members(topic, ["one"])
     time.sleep(0.5)  # a join on its way would arrive
     assert not admin.describe_group(topic).members
+
+
+class _FailingJoins(_SlowJoins):
+    """A channel whose joins fail after 0.2 s, with no error of the log's own."""
+
+    async def request(self, message: Any, **options: Any) -> Any:
+        if isinstance(message, messages.JoinGroupRequest):
+            await asyncio.sleep(0.2)
+            raise ZeroDivisionError
+        return await super().request(message, **options)
+
+
+def test_who_closes_while_its_join_fails_closes(log: Log, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    init = GroupMember.__init__
+
+    def with_failing_joins(self: GroupMember, cluster: Cluster, channel: Channel, **options: Any) -> None:
+        init(self, cluster, cast("Channel", _FailingJoins(channel)), **options)
+
+    monkeypatch.setattr(GroupMember, "__init__", with_failing_joins)
+    log.admin().create_topic(topic)
+    consumer = log.consumer(group_id=topic)
+    consumer.subscribe([topic])
+    consumer.poll(timeout_s=0.05)
+    consumer.close()
+    with pytest.raises(ClientClosed):
+        consumer.poll(timeout_s=0.1)
 
 
 def test_who_closes_before_its_first_heartbeat_is_answered_leaves_nobody_behind(

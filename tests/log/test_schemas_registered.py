@@ -188,6 +188,8 @@ def test_a_foreign_avro_record_becomes_columns() -> None:
         ("double", 1e7, STRING, "1.0E7"),
         ("double", 0.1, STRING, "0.1"),
         ("float", 0.1, STRING, "0.1"),
+        ("float", 3.4028234663852886e38, STRING, "3.4028235E38"),
+        ("float", 1.401298464324817e-45, STRING, "1.4E-45"),
         ("float", 0.1, DOUBLE, 0.10000000149011612),
         ("int", 5, TIMESTAMP, 5),
         ("int", 5, TIME, 5),

@@ -98,7 +98,7 @@ def test_what_a_query_needs_is_there_until_its_micro_batch_has_ended(log: Log, t
 
     driver = Driver(log, tmp_path / "driver", runs_long)
     topic, state = f"{application_id(SERVICE, 'P')}-store-changelog", tmp_path / "driver" / application_id(SERVICE, "P")
-    left = Left("P", application_id(SERVICE, "P"), frozenset({topic}))
+    left = Left("P", application_id(SERVICE, "P"), lambda: frozenset({topic}))
     log.admin().create_topic(topic, partitions=1)
     state.mkdir(parents=True)
     driver.keep("P", "Q")
@@ -107,10 +107,10 @@ def test_what_a_query_needs_is_there_until_its_micro_batch_has_ended(log: Log, t
     assert told.acquire(timeout=60), "all are told, not one after the other has ended"
     driver.keep("P", "Q")
     assert driver.starts == 2, "what ends is not started beside itself"
-    assert not driver.running.forget(left)
+    assert driver.running.forget([left]) == [left]
     assert log.admin().find_topics([topic])
     assert state.exists()
     has_ended.set()
-    until(lambda: driver.running.forget(left))
+    until(lambda: not driver.running.forget([left]))
     assert not log.admin().find_topics([topic])
     assert not state.exists()

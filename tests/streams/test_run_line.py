@@ -11,7 +11,7 @@ import pytest
 
 import logflume as lf
 from logflume.log import connect
-from logflume.streams.runtime import EngineOptions, run_app
+from logflume.streams.runtime import EngineOptions, EngineStatus, run_app
 
 
 def test_the_last_line_says_what_was_left_out_and_why(tmp_path: Path) -> None:
@@ -32,6 +32,21 @@ def test_the_last_line_says_what_was_left_out_and_why(tmp_path: Path) -> None:
     assert late.startswith("  2 late at clicks-1m-count, topic clicks: its windows are closed: give them a longer grace")
     assert "; the first: clicks-0 offset 2: " in late
     assert null_key.startswith("  1 null_key at clicks-1m-count, topic clicks: ")
+
+
+def test_an_application_whose_until_fails_has_stopped(tmp_path: Path) -> None:
+    def fails(status: EngineStatus) -> bool:
+        raise ZeroDivisionError(status.application)
+
+    with connect(tmp_path / "data") as log:
+        log.admin().ensure_topic("in")
+        app = lf.App("failing", log=log, state_dir=tmp_path / "state")
+        app.stream("in").to("out")
+        before = set(threading.enumerate())
+        with pytest.raises(ZeroDivisionError, match="failing"):
+            app.run(until=fails)
+        assert not [thread.name for thread in threading.enumerate() if thread not in before and "failing" in thread.name]
+        assert not log.admin().describe_group("failing").members
 
 
 def test_a_thread_that_runs_an_application_is_ended_by_who_started_it(tmp_path: Path) -> None:
