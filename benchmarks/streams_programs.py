@@ -233,8 +233,8 @@ JOBS = {
     "groups": Job("table grouped and counted", table_groups, two_tables),
     "foreign": Job("foreign-key join", foreign, two_tables),
     "reduce": Job("reduce by a callable", reduced, few_users),
-    "map": Job("map_values by a callable", mapped, few_users),
-    "filter": Job("filter by a callable", filtered, few_users),
+    "map": Job("map_values by a callable", mapped, few_users, 1.4),
+    "filter": Job("filter by a callable", filtered, few_users, 1.4),
 }
 
 
