@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from logflume.log.records import I32, I64, Chunk
 from logflume.log.schemas import Column as Field
@@ -359,13 +360,12 @@ def _completed(
 
 
 def record_chunk(keys: Bytes, values: Bytes, times: I64, source: Chunk | None, causes: I64 | None) -> Chunk | None:
-    """Return records as a chunk to be produced, with the headers of the records that caused them; None: they are objects."""
-    if not (keys.has_spans and values.has_spans):
+    """Return records as a chunk to be produced, with the headers of the records that caused them; None: they are objects, or
+    few."""
+    found = _in_one_buffer(keys, values)
+    if found is None:
         return None
-    buffer, key_starts, key_sizes = keys.spans()
-    other, starts, sizes = values.spans()
-    if buffer is not other:
-        return None
+    buffer, key_starts, key_sizes, starts, sizes = found
     count = len(times)
     header_starts, header_counts = np.zeros(count, np.int64), np.zeros(count, np.int32)
     if source is not None and causes is not None and source.header_counts.any():
@@ -376,6 +376,25 @@ def record_chunk(keys: Bytes, values: Bytes, times: I64, source: Chunk | None, c
     return Chunk(
         "", -1, buffer, np.arange(count), times, key_starts, key_sizes, starts, sizes, header_starts, header_counts, count
     )
+
+
+def _in_one_buffer(keys: Bytes, values: Bytes) -> tuple[npt.NDArray[np.uint8], I64, I32, I64, I32] | None:
+    """Return one buffer, and starts and sizes of keys and of values in it; None: they are objects, or too few to copy."""
+    if keys.has_spans and values.has_spans:
+        (buffer, key_starts, key_sizes), (other, starts, sizes) = keys.spans(), values.spans()
+        if buffer is other:
+            return buffer, key_starts, key_sizes, starts, sizes
+    loaded = loaded_kernels()
+    if loaded is None or keys.count < FEW_ROWS or not (keys.has_spans or values.has_spans):
+        return None
+    (key_addresses, key_sizes), (addresses, sizes) = keys.addresses(), values.addresses()
+    key_lengths, lengths = np.maximum(key_sizes, 0), np.maximum(sizes, 0)
+    key_ends, ends = np.cumsum(key_lengths, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)
+    behind, rows = int(key_ends[-1]), np.arange(keys.count)
+    buffer = np.empty(behind + int(ends[-1]) + 1, np.uint8)
+    loaded.slots.copy_keys(key_addresses, key_lengths, rows, buffer)
+    loaded.slots.copy_keys(addresses, lengths, rows, buffer[behind:])
+    return buffer, key_ends - key_lengths, key_sizes, behind + ends - lengths, sizes
 
 
 def _exact_values(format: FormatSpec, columns: tuple[Field, ...]) -> Any:
