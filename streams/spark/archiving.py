@@ -81,6 +81,8 @@ def archive_topic(
 class _Place:
     """Where files of a topic are written, and the table that lists them; None: their names say what they hold."""
 
+    root: str
+    topic: str
     system: Any
     folder: str
     table: TopicTable | None
@@ -89,7 +91,7 @@ class _Place:
     def of(cls, root: str, topic: str) -> _Place:
         table = open_table(root, topic, schema=arrow_schema()) if is_table(root) else None
         system, folder = open_root(f"{root}/{topic}" if table is None else table.location)
-        return cls(system, folder, table)
+        return cls(root, topic, system, folder, table)
 
     def name(self, held: OffsetRange) -> str:
         """Return what a file is called; that of a table is nobody else's, who may archive the same range at the same time."""
@@ -97,7 +99,10 @@ class _Place:
         return f"{self.folder}/{held.topic}-{held.partition}-{held.start:020d}-{held.end:020d}{own}.parquet"
 
     def add(self, name: str, held: OffsetRange, records: int) -> None:
-        """Make a file part of the archive; remove it if another has changed the table meanwhile."""
+        """Make a file part of the archive; remove it if another has changed the table meanwhile.
+
+        Whose answer was lost may have committed all the same, and be told of a conflict with itself: the table says what stays.
+        """
         if self.table is None:
             return
         first = self.table.spans().get(held.partition, (held.start, 0))[0]
@@ -105,8 +110,18 @@ class _Place:
         try:
             self.table.add(name, held, first, records=records, size_bytes=size_bytes)
         except ArchiveConflict:
-            self.system.delete_file(name)
+            if not self._may_list(name):
+                self.system.delete_file(name)
             raise
+
+    def _may_list(self, name: str) -> bool:
+        """Return whether the table lists a file by now; True too if it cannot be read: a file too many harms nobody."""
+        try:
+            table = open_table(self.root, self.topic)
+            files = () if table is None else table.contents().files
+        except LogflumeError:
+            return True
+        return any(path.endswith(name.rpartition("/")[2]) for path in files)
 
 
 def _logged(log: Log, topic: str) -> dict[TopicPartition, OffsetRange]:

@@ -5,7 +5,8 @@ DIR/changelogs.json     the changelogs are written: how many entries
 DIR/<stage>/*.parquet   the rows of a stage; with _SUCCESS beside them once it has all
 
 DIR is seen by all executors: a directory that they share, or what pyarrow and Spark both know (s3a://..., hdfs://...). A stage is
-found again by its place, its shape and those of all stages before it; with other cores or settings it is computed again.
+found again by its place, its shape, the form of its rows and those of all stages before it; with other cores, settings or
+another runner it is computed again.
 What it was computed with is compared too: what stores and topics mean, the nodes, and the code of the user's functions.
 """
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 _CUT, _CHANGELOGS, _ROWS, _DONE = "cut.json", "changelogs.json", "part-0.parquet", "_SUCCESS"
 _DIGEST_CHARS = 12
+_ROWS_VERSION = 1
+"""Of what the rows of a stage mean; another one where a version of this package reads them otherwise."""
 
 
 class Cut(msgspec.Struct):
@@ -164,7 +167,7 @@ class Kept:
 
         system, base = open_root(self.root)
         path = f"{base}/{name}/{_ROWS}"
-        if not system.get_file_info(path).size:
+        if system.get_file_info(path).size == 0:  # a stage without a row; one whose file is gone cannot be opened
             return
         with pq.ParquetFile(system.open_input_file(path)) as file:
             for group in range(file.num_row_groups):
@@ -188,9 +191,12 @@ class Kept:
         system.move(f"{base}/{name}.tmp", f"{base}/{name}")
 
 
-def stage_names(stages: Iterable[Stage]) -> list[str]:
-    """Return the names under which stages are kept, in their order."""
-    told: list[tuple[object, ...]] = []
+def stage_names(stages: Iterable[Stage], *, is_bundled: bool) -> list[str]:
+    """Return the names under which stages are kept, in their order.
+
+    `is_bundled`: whether the records of results and changelogs are in bundles (`bundles.Bundled`), or each is a row.
+    """
+    told: list[tuple[object, ...]] = [(_ROWS_VERSION, is_bundled)]
     names = []
     for number, stage in enumerate(stages):
         told.append((stage.subtopology, stage.way, stage.count, stage.slices, stage.takes, stage.order, stage.gives))

@@ -74,7 +74,7 @@ class LocalRunner:
         """Compute a step."""
         tables = Tables(step, plan)
         stages = stages_of(step, plan, records_per_range=self.records_per_range, cores=ALL_CORES, slices=self.slices)
-        for stage, name in zip(stages, stage_names(stages), strict=True):
+        for stage, name in zip(stages, stage_names(stages, is_bundled=False), strict=True):
             begun = time.monotonic()
             rows, way = Costed(stage.work)(tables.input(stage)), stage.way
             if step.kept is not None:

@@ -84,7 +84,7 @@ class SparkRunner:
             least = self.ranges_from_records
             size, slices = self.records_per_range, self.slices
             stages = stages_of(step, plan, records_per_range=size, cores=cores, least=least, slices=slices)
-            for stage, name in zip(stages, stage_names(stages), strict=True):
+            for stage, name in zip(stages, stage_names(stages, is_bundled=True), strict=True):
                 frames.add(stage, name)
             ends = frames.ends()
             stages_done = frames.stages_done()

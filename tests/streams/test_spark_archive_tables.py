@@ -276,6 +276,31 @@ def test_an_archiver_whose_table_was_changed_meanwhile_may_try_again(
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_file_whose_commit_was_done_though_it_was_told_as_refused_stays(
+    log: Log, kind: str, place: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = place(kind)
+    send_orders(log, 60, seed=8, start_ms=5_000_000)
+    opened = archiving.open_table(root, "orders", schema=archiving.arrow_schema())
+    add = type(opened).add
+
+    def add_unheard(*said: Any, **more: Any) -> None:
+        """Commit, and have the answer lost: the library's own second try meets what the first one has done."""
+        add(*said, **more)
+        raise ArchiveConflict("another process has changed the table")
+
+    monkeypatch.setattr(type(opened), "add", add_unheard)
+    for partition in range(PARTITIONS):
+        with pytest.raises(ArchiveConflict):
+            archive_topic(log, "orders", root)
+        assert len(find_archive(root, ["orders"])) == partition + 1
+    archive_topic(log, "orders", root)
+    ends = settled_ends(log)
+    wholes = [OffsetRange(*tp, 0, ends[tp]) for tp in ORDERS]
+    assert [records_of(log, whole, root) for whole in wholes] == [records_of(log, whole, None) for whole in wholes]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_range_without_records_is_archived_and_goes_on(log: Log, kind: str, place: Callable[[str], str]) -> None:
     root = place(kind)
     producer = log.producer(transactional_id="t")

@@ -243,6 +243,30 @@ def test_spark_goes_on_with_what_it_has_kept(log: Log, spark: Any, tmp_path: Pat
 @pytest.mark.spark
 @pytest.mark.slow
 @NEEDS_JAVA
+@pytest.mark.parametrize("is_spark_first", [False, True])
+def test_what_another_runner_has_kept_is_computed_again(log: Log, spark: Any, is_spark_first: bool, tmp_path: Path) -> None:
+    send_orders(log, 300, seed=14, start_ms=5_000_000)
+    runners: list[Any] = [SparkRunner(spark, None), LocalRunner()]
+    first, second = runners if is_spark_first else reversed(runners)
+
+    def planned() -> BackfillPlan:
+        return plan_backfill(loader("batch", "direct"), log.where, keep=str(tmp_path / "kept"))
+
+    def fail() -> None:
+        raise InvalidInput("stopped here")
+
+    with pytest.raises(InvalidInput, match="stopped here"):
+        run_backfill(planned(), first, failpoint=Once("after-changelogs", fail))
+    report = run_backfill(planned(), second)
+    assert {stage.way.endswith(", kept") for stage in report.stages} == {False}
+    alone = run_backfill(plan_backfill(loader("alone", "direct"), log.where), LocalRunner())
+    assert (report.records, report.results, report.entries) == (alone.records, alone.results, alone.entries)
+    assert final_results(log, "batch-out") == final_results(log, "alone-out") != {}
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@NEEDS_JAVA
 def test_spark_takes_the_place_of_an_application(log: Log, spark: Any) -> None:
     log.admin().create_topic("sales", partitions=2)
     sell(log, 0, 40)
