@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -20,6 +21,7 @@ from .catalog import Catalog
 from .command_log import Command, CommandLog, command_topic
 from .connectors import Connectors, ConnectorsOf
 from .errors import StatementError
+from .forsaken import Forsaken
 from .recorded import check_same, recorded_plan
 from .running import Left, RunningQueries, Wanted, application_of, compile_query
 from .table_state import Tables
@@ -57,6 +59,7 @@ class Following:
         self._fitted = Applied()
         self.running, self._kind = running, kind
         self._left: list[Left] = []
+        self._forsaken = Forsaken(service)
         self._wanted: dict[str, Wanted] = {}
         self.connectors: Connectors | None = None if connectors is None else connectors(log, service)
         self.commands = CommandLog(log, command_topic(service))
@@ -126,6 +129,7 @@ class Following:
         if self.applied is not self._fitted:
             self._stop_changed(self._fitted)
             self._wanted = {q: self._wanted_of(q, known) for q, known in self.applied.queries.items() if self._runs(q)}
+        self._left += self._forsaken_now()
         self._left = self.running.forget(self._left)
         wanted, known = dict(self._wanted), self.applied.queries
         for query_id, plan in compiled.items():
@@ -133,6 +137,15 @@ class Following:
                 wanted[query_id] = replace(wanted[query_id], compile=partial(self.compiled, query_id, known[query_id], plan))
         self.running.keep(wanted)
         self._fitted = self.applied
+
+    def _forsaken_now(self) -> list[Left]:
+        """Return what push queries of servers that are gone left, as far as it is not known yet."""
+        try:
+            found = self._forsaken.look(self.log.admin(), time.monotonic())
+        except LogflumeError as error:
+            _log.warning("what push queries left cannot be looked for yet: %s", error)
+            return []
+        return [each for each in found if each not in self._left]
 
     def _stop_changed(self, before: Applied) -> None:
         """Stop queries that do not go on as they were."""

@@ -9,7 +9,6 @@ import logging
 import queue
 import tempfile
 import threading
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from logflume.streams.seams import Plan
 
 from . import plan as p
 from .first_read import FirstRead
+from .forsaken import push_application
 from .reach import is_reachable
 from .removed import removed_row
 from .results import BUFFERED_ROWS_MAX, PushQuery, PushRow, watch_function
@@ -60,7 +60,7 @@ def start_push(
     snapshot = None if snapshots is None else Snapshot(rows, watch, snapshots)
     if snapshot is not None:
         watch, offset_reset = snapshot.watch, "earliest"
-    compiled = compile_topology(build_topology(plan, watch=watch), f"{service}-push-{uuid.uuid4().hex[:12]}")
+    compiled = compile_topology(build_topology(plan, watch=watch), push_application(service))
     topics = sorted({o.source.topic for o in p.operators(plan.root) if isinstance(o, p.Scan)})
     places = None if tokens is None else places_of(topics[0], tokens, log, offset_reset=offset_reset)
     if is_pipe(compiled):
@@ -161,7 +161,7 @@ def _run(compiled: Plan, topics: list[str], log: Log, offset_reset: str, *, has_
                 try:
                     forget_application(log, options.state_dir, compiled.application, internal_topics(compiled))
                 except LogflumeError as error:  # whoever closes it has had its rows
-                    _log.warning("what the push query %s left is not removed: %s", compiled.application, error)
+                    _log.warning("what the push query %s left is not removed yet: %s", compiled.application, error)
             folder.cleanup()
 
     def check() -> BaseException | None:

@@ -16,7 +16,7 @@ import pytest
 
 from logflume.log import TransportError, connect
 from logflume.log.interfaces import Log
-from logflume.sql import PushQuery, Rows, SqlEngine, StatementError
+from logflume.sql import PushQuery, Rows, SqlEngine, StatementError, forsaken
 from logflume.sql.command_log import Command, CommandLog, command_topic
 from logflume.streams.runtime import session
 
@@ -175,6 +175,62 @@ def test_what_a_query_left_stays_while_somebody_runs_it(engine: SqlEngine, log: 
             time.sleep(0.05)
         assert internal(log) == set()
         assert log.admin().list_groups() == []
+
+
+def test_what_a_push_query_of_a_killed_server_left_is_removed(
+    engine: SqlEngine, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is killed removes nothing; nor does one whose log refuses it just then, which is how this one ends."""
+
+    def fails(*_: object) -> None:
+        raise TransportError("the server is away")
+
+    query = "SELECT n, COUNT(*) AS c FROM s GROUP BY n EMIT CHANGES;"
+    admin = log.admin()
+    (live,) = engine.execute(query)
+    assert isinstance(live, PushQuery)
+    with live:
+        assert live.poll(timeout_s=60) is not None
+        (group,) = admin.list_groups()
+        (killed,) = engine.execute(query)
+        assert isinstance(killed, PushQuery)
+        with killed:
+            assert killed.poll(timeout_s=60) is not None
+            (left,) = set(admin.list_groups()) - {group}
+            monkeypatch.setattr("logflume.sql.push.forget_application", fails)
+        monkeypatch.undo()
+        others = {
+            f"{name}-AGGREGATE-changelog"
+            for name in ("a-logflume-sql-push.0x0123456789ab", "logflume-sql-push.2", "logflume-sql-push", f"{left}1")
+        }
+        for topic in others:
+            admin.create_topic(topic)
+        mine = {topic for topic in internal(log) if topic.startswith(f"{group}-")}
+        assert left in admin.list_groups()
+        assert len(internal(log)) == len(others) + 2 * len(mine)
+        monkeypatch.setattr(forsaken, "LOOK_EVERY_S", 0.0)
+        with SqlEngine(log, tmp_path / "other") as other:
+            deadline = time.monotonic() + 60
+            while internal(log) != others | mine and time.monotonic() < deadline:
+                other.following.catch_up()
+                time.sleep(0.05)
+        assert internal(log) == others | mine
+        assert admin.list_groups() == [group]
+        list(engine.execute("INSERT INTO s VALUES (3, 'a', 1);"))
+        assert any(row is not None and row.values == ("a", 2) for row in (live.poll(timeout_s=60) for _ in range(3)))
+    assert internal(log) == others
+
+
+def test_a_push_query_is_forsaken_only_if_nobody_is_there_at_two_looks(engine: SqlEngine, log: Log) -> None:
+    """One that starts has its topics before it is in its group."""
+    name = forsaken.push_application(engine.service)
+    log.admin().create_topic(f"{name}-AGGREGATE-changelog")
+    looks = forsaken.Forsaken(engine.service)
+    times = [forsaken.LOOK_EVERY_S * count for count in (0, 0.5, 1, 1.5, 2)]
+    *before, (left,) = [looks.look(log.admin(), 1_000.0 + each) for each in times]
+    assert before == [[], [], [], []]
+    assert left.application == name
+    assert left.topics() == {f"{name}-AGGREGATE-changelog"}
 
 
 def test_a_query_starts_though_reading_its_command_broke_off_behind_it(
@@ -344,8 +400,8 @@ def test_queries_that_run_side_by_side_share_no_topic_of_their_own(engine: SqlEn
             assert isinstance(push, PushQuery)
             stack.enter_context(push)
         topics = eventually_internal(log, 8)
-        assert all(t.startswith("logflume-sql-push-") for t in topics)
-        assert Counter(t.split("-", 4)[4] for t in topics) == dict.fromkeys(
+        assert all(t.startswith("logflume-sql-push.0x") for t in topics)
+        assert Counter(t.split("-", 3)[3] for t in topics) == dict.fromkeys(
             ("LEFT-repartition", "RIGHT-repartition", "JOIN-left-changelog", "JOIN-right-changelog"), 2
         )
     assert internal(log) == set()
