@@ -10,8 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from logflume.log import InvalidInput, Log, LogflumeError, connect
+import logflume as lf
+from logflume import col
+from logflume.log import InvalidInput, Log, LogflumeError, TopicPartition, connect
+from logflume.streams.planner import plan
 from logflume.streams.runtime import Engine, EngineOptions, internal_topics
+from logflume.streams.seams import Plan
 from logflume.streams.spark import BackfillReport, LocalRunner, Progress, abort_backfill, plan_backfill, run_backfill, writing
 from logflume.streams.spark.ranges import reachable
 from logflume.streams.spark.steps import in_order
@@ -23,6 +27,7 @@ from ._spark_apps import (
     PARTITIONS,
     WAIT_S,
     Once,
+    Order,
     create_inputs,
     final_results,
     loader,
@@ -240,3 +245,17 @@ def test_what_cannot_be_kept_is_refused_before_anything_is_claimed(log: Log, tmp
         run_backfill(plan_backfill(loader("batch", KIND), log.where, keep=str(tmp_path / "file")), LocalRunner())
     assert own_topics(log) == before
     assert "batch" not in log.admin().list_groups()
+
+
+def test_an_application_without_state_is_handed_over_without_a_pass_for_changelogs(log: Log) -> None:
+    def load() -> Plan:
+        app = lf.App("plain")
+        app.stream("orders", Order).filter(col.amount > 10).to("plain-out")
+        return plan(app.topology())
+
+    said: list[str] = []
+    report = run_backfill(plan_backfill(load, log.where), LocalRunner(), on_progress=lambda at: said.append(at.step))
+    assert [step for step in said if step.startswith("hand-over")] == ["hand-over: writing, try", "hand-over: records written"]
+    written = log.admin().end_offsets([TopicPartition("plain-out", p) for p in range(PARTITIONS)], read_committed=True)
+    assert report.entries == 0
+    assert 0 < report.results <= sum(written.values())
