@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -221,6 +222,24 @@ def test_what_is_kept_of_another_application_is_not_taken(log: Log, tmp_path: Pa
 
 def stop() -> None:
     raise InvalidInput("stopped here")
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_kept_rows_that_cannot_be_read_are_named_and_computed_again_once_removed(log: Log, is_gone: bool, tmp_path: Path) -> None:
+    keep = tmp_path / "kept"
+    planned = plan_backfill(loader("batch", KIND), log.where, keep=str(keep))
+    with pytest.raises(InvalidInput, match="stopped here"):
+        run_backfill(planned, LocalRunner(), failpoint=Once("after-job", stop))
+    rows = min(keep.glob("stage-*/*.parquet"))
+    if is_gone:
+        rows.unlink()
+    else:
+        rows.write_bytes(rows.read_bytes()[:-100])
+    with pytest.raises(InvalidInput, match=rf"kept in {rows} cannot be read: .*; remove {rows.parent}, so that"):
+        resumed(log, keep)
+    shutil.rmtree(rows.parent)
+    assert ways(resumed(log, keep))[0] is False
+    check_as_if_alone(log)
 
 
 def test_what_is_kept_is_taken_back_with_the_rest(log: Log, tmp_path: Path) -> None:
