@@ -39,10 +39,25 @@ class ArchiveConflict(LogflumeError):
 
 
 @dataclass(frozen=True, slots=True)
+class DataFile:
+    """A data file, and the least and the largest partition and offset of its rows, as the table says; None: it does not."""
+
+    path: str
+    partitions: tuple[int, int] | None = None
+    offsets: tuple[int, int] | None = None
+
+    def may_hold(self, wanted: OffsetRange) -> bool:
+        """Return False if no row of it can be of this range."""
+        if self.partitions is not None and not self.partitions[0] <= wanted.partition <= self.partitions[1]:
+            return False
+        return self.offsets is None or (self.offsets[0] < wanted.end and self.offsets[1] >= wanted.start)
+
+
+@dataclass(frozen=True, slots=True)
 class Contents:
     """The data files of a table, and how many rows they have; None: some do not say."""
 
-    files: tuple[str, ...]
+    files: tuple[DataFile, ...]
     rows: int | None
 
 
@@ -168,9 +183,15 @@ class _DeltaTable:
                 raise TableUnreadable(
                     f"rows of the archive's table {self.location} may be deleted: deletion vectors are not read"
                 )
-            counts = pa.table(self.table.get_add_actions()).column("num_records")
-            rows = None if counts.null_count else sum(counts.to_pylist())
-            return Contents(tuple(self.table.file_uris()), rows)
+            if parted := self.table.metadata().partition_columns:
+                raise TableUnreadable(
+                    f"the archive's table {self.location} is partitioned by {', '.join(parted)}: its files lack what they are "
+                    "partitioned by, and are read by themselves; write it without partitions, or archive anew elsewhere"
+                )
+            added = pa.table(self.table.get_add_actions()).to_pylist()
+            rows = None if any(each["num_records"] is None for each in added) else sum(each["num_records"] for each in added)
+            uris = {uri.rpartition("/")[2]: uri for uri in self.table.file_uris()}
+            return Contents(tuple(_delta_file(uris[each["path"].rpartition("/")[2]], each) for each in added), rows)
 
     def add(self, path: str, held: OffsetRange, start: int, *, records: int, size_bytes: int) -> None:
         from deltalake import CommitProperties
@@ -188,6 +209,14 @@ class _DeltaTable:
             properties = CommitProperties(app_transactions=said)
             self.table.create_write_transaction([action], "append", self.table.schema(), commit_properties=properties)
             self.table.update_incremental()
+
+
+def _delta_file(uri: str, added: Mapping[str, Any]) -> DataFile:
+    def bounds(name: str) -> tuple[int, int] | None:
+        least, most = ((added.get(each) or {}).get(name) for each in ("min", "max"))
+        return None if least is None or most is None else (least, most)
+
+    return DataFile(uri, bounds("partition"), bounds("offset"))
 
 
 @dataclass(slots=True)
@@ -236,7 +265,22 @@ class _IcebergTable:
             tasks = list(self.table.scan().plan_files())
         if any(task.delete_files for task in tasks):
             raise TableUnreadable(f"rows of the archive's table {self.location} may be deleted: delete files are not read")
-        return Contents(tuple(str(task.file.file_path) for task in tasks), sum(task.file.record_count for task in tasks))
+        return Contents(tuple(self._file(task.file) for task in tasks), sum(task.file.record_count for task in tasks))
+
+    def _file(self, file: Any) -> DataFile:
+        from pyiceberg.conversions import from_bytes
+
+        schema = self.table.schema()
+
+        def bounds(name: str) -> tuple[int, int] | None:
+            if name not in schema.column_names:
+                return None
+            column = schema.find_field(name)
+            found = [(each or {}).get(column.field_id) for each in (file.lower_bounds, file.upper_bounds)]
+            least, most = (None if each is None else int(from_bytes(column.field_type, each)) for each in found)
+            return None if least is None or most is None else (least, most)
+
+        return DataFile(str(file.file_path), bounds("partition"), bounds("offset"))
 
     def add(self, path: str, held: OffsetRange, start: int, *, records: int, size_bytes: int) -> None:
         from pyiceberg.exceptions import CommitFailedException

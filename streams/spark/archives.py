@@ -20,7 +20,7 @@ import numpy as np
 
 from logflume.log import Chunk, InvalidInput, Log, LogflumeError, TopicPartition
 
-from .archive_tables import TableUnreadable, check_spans, is_table, open_table
+from .archive_tables import DataFile, TableUnreadable, check_spans, is_table, open_table
 from .ranges import OffsetRange, RangeLost, read_range
 
 BATCH_RECORDS, BATCH_BYTES = 100_000, 64 << 20
@@ -38,13 +38,13 @@ class ArchiveUnreadable(LogflumeError):
 class ArchiveFile:
     """A file at `path` in the archive `root`, and which offsets it holds.
 
-    `parts`: of a table its data files, of which those with rows of the partition are read; `path` is where the table is.
+    `parts`: of a table the data files that may have rows of the partition; `path` is where the table is.
     """
 
     root: str
     path: str
     held: OffsetRange
-    parts: tuple[str, ...] | None = None
+    parts: tuple[DataFile, ...] | None = None
 
 
 Archive = Mapping[TopicPartition, tuple[ArchiveFile, ...]]
@@ -86,7 +86,8 @@ def _in_tables(root: str, topics: Sequence[str]) -> Archive:
             contents = table.contents()
             for partition, (start, end) in check_spans(root, topic, table, contents).items():
                 held = OffsetRange(topic, partition, start, end)
-                found[held.topic_partition] = (ArchiveFile(root, table.location, held, contents.files),)
+                parts = tuple(each for each in contents.files if each.may_hold(held))
+                found[held.topic_partition] = (ArchiveFile(root, table.location, held, parts),)
     except TableUnreadable as error:
         raise ArchiveUnreadable(str(error)) from error
     return found
@@ -183,8 +184,8 @@ def _read_parts(file: ArchiveFile, start: int, end: int) -> Iterator[Chunk]:
     import pyarrow.dataset as ds
 
     try:
-        dataset, step = _dataset(file)
         at, stop = max(start, file.held.start), min(end, file.held.end)
+        dataset, step = _dataset(file, OffsetRange(*file.held.topic_partition, at, stop))
         while dataset is not None and at < stop:
             until = min(at + step, stop)
             is_in = (ds.field("offset") >= at) & (ds.field("offset") < until) & (ds.field("partition") == file.held.partition)
@@ -199,14 +200,15 @@ def _read_parts(file: ArchiveFile, start: int, end: int) -> Iterator[Chunk]:
         raise ArchiveUnreadable(f"cannot read the archive's table {file.path}: {error}") from error
 
 
-def _dataset(file: ArchiveFile) -> tuple[Any, int]:
-    """Return the data files with rows of these offsets, None for none, and how many offsets to read at a time."""
+def _dataset(file: ArchiveFile, wanted: OffsetRange) -> tuple[Any, int]:
+    """Return the data files that may have rows of a range, None for none, and how many offsets to read at a time."""
     import pyarrow.dataset as ds
 
-    if not file.parts:
+    paths = [each.path for each in file.parts or () if each.may_hold(wanted)]
+    if not paths:
         return None, BATCH_RECORDS
-    system, _ = _place(file.parts[0])
-    whole = ds.dataset([_place(each)[1] for each in file.parts], arrow_schema(), filesystem=system, format="parquet")
+    system, _ = _place(paths[0])
+    whole = ds.dataset([_place(path)[1] for path in paths], arrow_schema(), filesystem=system, format="parquet")
     groups = [group for part in whole.get_fragments() for group in part.row_groups]
     size_bytes, records = sum(each.total_byte_size for each in groups), sum(each.num_rows for each in groups)
     if not records:
@@ -238,7 +240,7 @@ def check_file(file: ArchiveFile) -> None:
     """Raise ArchiveUnreadable unless a file's footer says that it has the columns, and the offsets of its name, in order."""
     if file.parts is not None:
         for each in file.parts:
-            _footer(each, *_place(each), more=("partition",))
+            _footer(each.path, *_place(each.path), more=("partition",))
         return
     names, footer = _footer(file.path, open_root(file.root)[0], file.path)
     last = file.held.start - 1

@@ -121,7 +121,7 @@ class _Place:
             files = () if table is None else table.contents().files
         except LogflumeError:
             return True
-        return any(path.endswith(name.rpartition("/")[2]) for path in files)
+        return any(each.path.endswith(name.rpartition("/")[2]) for each in files)
 
 
 def _logged(log: Log, topic: str) -> dict[TopicPartition, OffsetRange]:

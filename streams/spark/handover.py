@@ -144,8 +144,11 @@ def write_ahead(
     Raises:
         LogflumeError: what a writer said.
     """
+    changelogs = changelogs_of(plan)
+    if not changelogs:  # to look through all rows for nothing takes a job
+        return 0
     on_progress(Progress("hand-over: writing changelogs", 0, 0))
-    target = Target(OwnTransactions(plan.application, token), changelogs_of(plan), failpoint, "writing-ahead")
+    target = Target(OwnTransactions(plan.application, token), changelogs, failpoint, "writing-ahead")
     written = result.write(target, frozenset({RowKind.CHANGELOG}))
     if written.problem is not None:
         raise LogflumeError(f"the changelogs were not written: {written.problem}")

@@ -163,15 +163,22 @@ class Kept:
         self._write(f"{name}/{_DONE}", b"")
 
     def _load(self, name: str) -> Iterator[Any]:
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         system, base = open_root(self.root)
         path = f"{base}/{name}/{_ROWS}"
         if system.get_file_info(path).size == 0:  # a stage without a row; one whose file is gone cannot be opened
             return
-        with pq.ParquetFile(system.open_input_file(path)) as file:
-            for group in range(file.num_row_groups):
-                yield from file.read_row_group(group).combine_chunks().to_batches()
+        try:
+            with pq.ParquetFile(system.open_input_file(path)) as file:
+                for group in range(file.num_row_groups):
+                    yield from file.read_row_group(group).combine_chunks().to_batches()
+        except (pa.ArrowException, OSError) as error:
+            raise InvalidInput(
+                f"the rows that are kept in {path} cannot be read: {error}; remove {base}/{name}, so that the stage is computed "
+                "again, or take the backfill back (--abort)"
+            ) from error
 
     def _read(self, name: str) -> bytes | None:
         from pyarrow import fs

@@ -126,6 +126,42 @@ def test_a_table_holds_what_was_in_the_log_to_the_last_byte_also_when_it_is_comp
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_only_files_that_may_hold_rows_of_the_range_are_opened(
+    log: Log, kind: str, place: Callable[[str], str], tmp_path: Path
+) -> None:
+    root, tp = place(kind), ORDERS[1]
+    send_orders(log, 120, seed=2, start_ms=5_000_000)
+    ends = settled_ends(log)
+    archive_topic(log, "orders", root, records_per_file=5)
+    files = {tuple(map(int, path.stem.split("-")[1:4])): path for path in tmp_path.rglob("orders-*.parquet")}
+    (_, start, _), (_, _, end) = wanted = sorted(each for each in files if each[0] == tp.partition)[1:3]
+    inside = OffsetRange(*tp, start, end)
+    for each in files.keys() - set(wanted):
+        files[each].unlink()
+    assert records_of(log, inside, root) == records_of(log, inside, None) != []
+    for beyond in (
+        OffsetRange(*tp, start - 1, end),
+        OffsetRange(*tp, start, end + 1),
+        OffsetRange(*ORDERS[0], 0, ends[ORDERS[0]]),
+    ):
+        with pytest.raises(ArchiveUnreadable, match="cannot read the archive's table"):
+            records_of(log, beyond, root)
+
+
+def test_a_table_whose_files_lack_a_column_by_which_others_have_parted_it_is_refused(
+    log: Log, place: Callable[[str], str], tmp_path: Path
+) -> None:
+    root = place("delta")
+    send_orders(log, 60, seed=5, start_ms=5_000_000)
+    archive_topic(log, "orders", root)
+    table = DeltaTable(str(tmp_path / "lake" / "orders"))
+    rows = table.to_pyarrow_dataset().to_table()
+    write_deltalake(table, rows, mode="overwrite", schema_mode="overwrite", partition_by=["partition"])
+    with pytest.raises(ArchiveUnreadable, match="is partitioned by partition: its files lack"):
+        find_archive(root, ["orders"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_backfill_from_a_table_equals_one_from_the_whole_log(log: Log, kind: str, place: Callable[[str], str]) -> None:
     root = place(kind)
     now_ms = send_orders(log, 500, seed=1, start_ms=5_000_000)

@@ -23,6 +23,7 @@ from logflume.streams.spark import (
     plan_backfill,
     run_backfill,
 )
+from logflume.streams.spark.archive_tables import DataFile
 from logflume.streams.spark.archives import ArchiveFile, _read, arrow_schema, find_archive, read_history
 from logflume.streams.spark.ranges import OffsetRange
 
@@ -88,7 +89,7 @@ def test_files_of_a_table_without_rows_are_not_asked_offset_by_offset(tmp_path: 
     pq = pytest.importorskip("pyarrow.parquet")
     pq.write_table(arrow_schema().empty_table(), tmp_path / "empty.parquet")
     held = OffsetRange("orders", 0, 0, 1 << 40)
-    file = ArchiveFile("delta:lake", str(tmp_path), held, (str(tmp_path / "empty.parquet"),))
+    file = ArchiveFile("delta:lake", str(tmp_path), held, (DataFile(str(tmp_path / "empty.parquet")),))
     assert list(_read(file, held.start, held.end)) == []
 
 

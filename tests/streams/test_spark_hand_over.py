@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,8 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from logflume.log import InvalidInput, Log, LogflumeError, connect
+import logflume as lf
+from logflume import col
+from logflume.log import InvalidInput, Log, LogflumeError, TopicPartition, connect
+from logflume.streams.planner import plan
 from logflume.streams.runtime import Engine, EngineOptions, internal_topics
+from logflume.streams.seams import Plan
 from logflume.streams.spark import BackfillReport, LocalRunner, Progress, abort_backfill, plan_backfill, run_backfill, writing
 from logflume.streams.spark.ranges import reachable
 from logflume.streams.spark.steps import in_order
@@ -23,6 +28,7 @@ from ._spark_apps import (
     PARTITIONS,
     WAIT_S,
     Once,
+    Order,
     create_inputs,
     final_results,
     loader,
@@ -218,6 +224,24 @@ def stop() -> None:
     raise InvalidInput("stopped here")
 
 
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_kept_rows_that_cannot_be_read_are_named_and_computed_again_once_removed(log: Log, is_gone: bool, tmp_path: Path) -> None:
+    keep = tmp_path / "kept"
+    planned = plan_backfill(loader("batch", KIND), log.where, keep=str(keep))
+    with pytest.raises(InvalidInput, match="stopped here"):
+        run_backfill(planned, LocalRunner(), failpoint=Once("after-job", stop))
+    rows = min(keep.glob("stage-*/*.parquet"))
+    if is_gone:
+        rows.unlink()
+    else:
+        rows.write_bytes(rows.read_bytes()[:-100])
+    with pytest.raises(InvalidInput, match=rf"kept in {rows} cannot be read: .*; remove {rows.parent}, so that"):
+        resumed(log, keep)
+    shutil.rmtree(rows.parent)
+    assert ways(resumed(log, keep))[0] is False
+    check_as_if_alone(log)
+
+
 def test_what_is_kept_is_taken_back_with_the_rest(log: Log, tmp_path: Path) -> None:
     before, keep = own_topics(log), tmp_path / "kept"
     with pytest.raises(InvalidInput, match="stopped here"):
@@ -240,3 +264,17 @@ def test_what_cannot_be_kept_is_refused_before_anything_is_claimed(log: Log, tmp
         run_backfill(plan_backfill(loader("batch", KIND), log.where, keep=str(tmp_path / "file")), LocalRunner())
     assert own_topics(log) == before
     assert "batch" not in log.admin().list_groups()
+
+
+def test_an_application_without_state_is_handed_over_without_a_pass_for_changelogs(log: Log) -> None:
+    def load() -> Plan:
+        app = lf.App("plain")
+        app.stream("orders", Order).filter(col.amount > 10).to("plain-out")
+        return plan(app.topology())
+
+    said: list[str] = []
+    report = run_backfill(plan_backfill(load, log.where), LocalRunner(), on_progress=lambda at: said.append(at.step))
+    assert [step for step in said if step.startswith("hand-over")] == ["hand-over: writing, try", "hand-over: records written"]
+    written = log.admin().end_offsets([TopicPartition("plain-out", p) for p in range(PARTITIONS)], read_committed=True)
+    assert report.entries == 0
+    assert 0 < report.results <= sum(written.values())
