@@ -152,6 +152,12 @@ class Batch:
             self.columns.pop((Side.META, Meta.HEADERS), None)
             self.columns[OWN_HEADERS] = Column.of_objects(list(headers), Kind.ANY)
 
+    def without_headers(self) -> Batch:
+        """Return the rows without headers."""
+        bare = replace(self, columns=dict(self.columns))
+        bare.set_headers([()] * len(self))
+        return bare
+
     # -- order -----------------------------------------------------------------------------------------------------------
 
     @property

@@ -188,16 +188,20 @@ def fold_sliding(
                 left, previous = slot, stamps[slot]
                 break
         if not is_known:
-            start = previous + 1
+            start, twice = previous + 1, np.int64(_NONE)
             if previous != _NOTHING and start >= time - size and start >= close - size and not _is_there(
                 slots, key, key_size, start, low
             ):  # fmt: skip
                 slot = _make(slots, before, chains, spec, place, later, key, key_size, start, _NONE)
                 _add(slots, spec, trail, slot, time, arguments, row, _NONE, True)
+                twice = slot if start == time - size else twice
             if not has_left and time - size >= close - size:
-                like = left if left >= 0 and previous >= time - size else np.int64(_NONE)
-                slot = _make(slots, before, chains, spec, place, later, key, key_size, time - size, like)
-                _add(slots, spec, trail, slot, time, arguments, row, _NONE, True)  # new, whatever it begins with
+                if twice >= 0:  # the window of the row is the one behind the row before: told again, and held once
+                    _add(slots, spec, trail, twice, time, arguments, row, twice, False)
+                else:
+                    like = left if left >= 0 and previous >= time - size else np.int64(_NONE)
+                    slot = _make(slots, before, chains, spec, place, later, key, key_size, time - size, like)
+                    _add(slots, spec, trail, slot, time, arguments, row, _NONE, True)  # new, whatever it begins with
         if right >= 0 and right_stamp > time and time + 1 >= close - size and not _is_there(
             slots, key, key_size, time + 1, low
         ):  # fmt: skip

@@ -8,12 +8,14 @@ ends.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from logflume.log.records import Headers
 from logflume.log.schemas import BIGINT, Kind
 from logflume.log.schemas import Column as Field
 
@@ -30,6 +32,7 @@ from ..vectors.expressions import Mask, Vector
 from ..windows import store_window
 from .aggregate_columns import ColumnEntries, columns_form
 from .aggregate_objects import ObjectEntries, is_fold
+from .closing import ClosingHeaders
 from .cogroup import CogroupWork
 from .emission import key_decoder
 from .entries import Change, Entries, Updated
@@ -136,6 +139,9 @@ class AggregateWork(Work):
         self._key_decoder = key_decoder(node, wiring)
         self._columns_form = columns_form(node, self._spec)
         self._entries: Entries = ObjectEntries(node, self._store, wants_old=self._wants_old)
+        self._closing = None
+        if self._is_followed and node.emit is g.Emit.FINAL and isinstance(node.window, g.TimeWindow):
+            self._closing = ClosingHeaders(node.window.size_ms + node.window.grace_ms - 1)
 
     # -- slices ----------------------------------------------------------------------------------------------------------
 
@@ -200,6 +206,8 @@ class AggregateWork(Work):
             return Change(batch.keys, batch.times, args, None, None), self._store.stream_time_ms
         found = windows_of(window, batch.times, self._store.stream_time_ms)
         rows, starts, clock = found.rows, found.starts, int(found.clocks[-1])
+        if self._closing is not None:
+            self._closing.note(batch, found.clocks)
         if found.late is None:
             return Change(batch.keys, batch.times, args, rows, starts), clock
         kept = np.flatnonzero(~found.late)
@@ -228,11 +236,15 @@ class AggregateWork(Work):
             return
         is_final = self._node.emit is g.Emit.FINAL
         updated = self._entries.closed() if is_final else self._entries.changed()
-        if updated is not None and len(updated.times):
-            self._forward(updated, None)
+        headers = None if self._closing is None else self._closing.take(updated.keys.objects)
+        if len(updated.times):
+            self._forward(updated, None, headers)
 
-    def _forward(self, updated: Updated, causing: Batch | None) -> None:
-        """Forward the results of changed entries; `causing`: the rows that changed them, None at a task commit."""
+    def _forward(self, updated: Updated, causing: Batch | None, headers: Sequence[Headers] | None = None) -> None:
+        """Forward the results of changed entries; `causing`: the rows that changed them, None at a task commit.
+
+        `headers`: of each result; None: those of the row that caused it.
+        """
         node, count = self._node, len(updated.times)
         columns: dict[ColumnId, Column] = {}
         if causing is not None:
@@ -255,6 +267,8 @@ class AggregateWork(Work):
             assert updated.before is not None
             gone = updated.before.gone
             batch.old = Old(results_of_states(node, updated.before, report), np.zeros(count, np.bool_) if gone is None else gone)
+        if headers is not None:
+            batch.set_headers(headers)
         self._task.forward(node.name, batch)
 
 

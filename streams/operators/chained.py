@@ -6,13 +6,14 @@ batches (`is_given_up`), and who asked for them goes on with objects, which are 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from logflume.log.records import I64
+from logflume.log.records import I64, Headers
 
 from .. import graph as g
 from ..columns import Batch, Bytes, Old
@@ -94,8 +95,14 @@ def forward(
     changes: Changes,
     causing: Batch | None,
     errors: Errors | None,
+    *,
+    headers: Sequence[Headers] | None = None,
 ) -> None:
-    """Forward the results of changed entries, without those of rows that failed."""
+    """Forward the results of changed entries, without those of rows that failed.
+
+    `headers`: of each result; None: those of the row that caused it.
+    """
+    assert errors is None or headers is None, "headers are those of all results"
     if errors is not None and errors.failed:
         changes = changes.without(np.array(sorted(errors.failed), np.int64))
     if not len(changes.times) or not emission.has_consumers:
@@ -109,6 +116,8 @@ def forward(
         gone = changes.before.gone
         none = np.zeros(len(batch), np.bool_) if gone is None else gone
         batch.old = Old(results_of_states(node, changes.before, report), none)
+    if headers is not None:
+        batch.set_headers(headers)
     task.forward(node.name, batch)
 
 

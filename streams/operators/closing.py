@@ -6,8 +6,13 @@ already is known after a restart: every window that was closed by the stream tim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
+
+from logflume.log.records import I64, Headers
+
+from ..columns import Batch
 from ..graph import TimeWindow
 from ..seams import Entry, StateStore
 from ..windows import WINDOW_START
@@ -77,3 +82,45 @@ class OpenEntries:
         """Return the entries that have closed by now; they are not open any more. In order of time."""
         opened, closed_at = self._by_time, stream_time_ms - self._wait_ms
         return [item for time in sorted(t for t in opened if t < closed_at) for item in opened.pop(time).items()]
+
+
+class ClosingHeaders:
+    """The headers of the records that moved stream time since the last commit: what closes leaves with those of the record by
+    which it did.
+
+    `time_of`, `wait_ms`: as in `OpenEntries`; `times_at`: how far from their end keys have the time in them.
+    """
+
+    def __init__(self, wait_ms: int, *, time_of: Callable[[int], int] = int, times_at: int = WINDOW_START.size) -> None:
+        self._wait_ms, self._time_of, self._times_at = wait_ms, time_of, times_at
+        self._clocks: list[int] = []
+        self._headers: list[Headers] = []
+
+    def note(self, batch: Batch, clocks: Sequence[int] | I64) -> None:
+        """Note rows, and stream time with each of them."""
+        headers = batch.headers()
+        if headers is None:
+            self._note(int(clocks[-1]), ())
+            return
+        latest = np.array(clocks, np.int64)
+        risen = np.flatnonzero(np.diff(latest, prepend=self._clocks[-1] if self._clocks else -1) > 0)
+        for row, clock in zip(risen.tolist(), latest[risen].tolist(), strict=True):
+            self._note(clock, headers[row])
+
+    def _note(self, clock: int, headers: Headers) -> None:
+        if self._clocks and clock <= self._clocks[-1]:
+            return
+        if self._headers and not headers and not self._headers[-1]:
+            self._clocks[-1] = clock
+        else:
+            self._clocks.append(clock)
+            self._headers.append(headers)
+
+    def take(self, keys: Callable[[], Sequence[bytes | None]]) -> list[Headers] | None:
+        """Return the headers of entries that have closed, None: none has any; begin anew. `keys`: theirs, if they matter."""
+        clocks, headers = np.array(self._clocks, np.int64), [*self._headers, ()]
+        self._clocks, self._headers = [], []
+        if not any(headers):
+            return None
+        ends = [self._time_of(WINDOW_START.unpack_from(key, len(key) - self._times_at)[0]) for key in keys() if key is not None]
+        return [headers[place] for place in np.searchsorted(clocks, np.array(ends, np.int64) + (self._wait_ms + 1)).tolist()]

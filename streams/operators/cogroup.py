@@ -15,7 +15,7 @@ from ..columns import Batch
 from ..seams import Entry, State
 from ..windows import WINDOW_START
 from .clocks import Clocks
-from .closing import OpenEntries
+from .closing import ClosingHeaders, OpenEntries
 from .emission import Emission, Emitted
 from .folding import Folding
 from .operator import Errors, Task, Wiring, Work
@@ -40,15 +40,18 @@ class CogroupWork(Work):
         self._is_update = node.emit is g.Emit.UPDATE
         self._emission = Emission(node, wiring, keeps_keys=self._is_update)
         self._clocks = Clocks(node.inputs, self._store)
-        self._open, self._keep_ms, self._newest = None, 0, NEVER
+        self._open, self._closing, self._keep_ms, self._newest = None, None, 0, NEVER
         if isinstance(node.window, g.TimeWindow):
             self._keep_ms = max(node.window.retention_ms, node.window.size_ms + node.window.grace_ms)
             if node.emit is g.Emit.FINAL:
-                self._open = OpenEntries(self._store, node.window.size_ms + node.window.grace_ms - 1)
+                wait_ms = node.window.size_ms + node.window.grace_ms - 1
+                self._open, self._closing = OpenEntries(self._store, wait_ms), ClosingHeaders(wait_ms)
         if isinstance(node.window, g.CalendarWindow):
             self._keep_ms = max(node.window.retention_ms, LONGEST_MS[node.window.unit] + node.window.grace_ms)
             if node.emit is g.Emit.FINAL:
-                self._open = OpenEntries(self._store, node.window.grace_ms - 1, time_of=node.window.end_of)
+                wait_ms, end_of = node.window.grace_ms - 1, node.window.end_of
+                self._open = OpenEntries(self._store, wait_ms, time_of=end_of)
+                self._closing = ClosingHeaders(wait_ms, time_of=end_of)
 
     def start(self) -> None:
         self._clocks.start()
@@ -103,6 +106,8 @@ class CogroupWork(Work):
         assert isinstance(window, g.TimeWindow)
         found = windows_of(window, times, self._clocks.of(source))
         self._clocks.observe(source, int(found.clocks[-1]))
+        if self._closing is not None:
+            self._closing.note(batch, found.clocks)
         rows = list(range(count)) if found.rows is None else found.rows.tolist()
         starts = found.starts.tolist()
         if found.late is None:
@@ -118,11 +123,14 @@ class CogroupWork(Work):
         rows: list[int] = []
         starts: list[int] = []
         start, end = 0, 0
+        clocks: list[int] = []
         for row, time in enumerate(batch.times.tolist()):
             if time >= LAST_CALENDAR_MS:
                 self._task.report("expression", self._node.name, batch, row, f"time {time} is beyond the calendar (year 9999)")
+                clocks.append(self._clocks.of(source))
                 continue
             clock = self._clocks.observe(source, time)
+            clocks.append(clock)
             if not start <= time < end:
                 start, end = calendar_span(window.unit, window.zone, time)
             if end <= clock - window.grace_ms:
@@ -130,6 +138,8 @@ class CogroupWork(Work):
             else:
                 rows.append(row)
                 starts.append(start)
+        if self._closing is not None:
+            self._closing.note(batch, clocks)
         return rows, starts
 
     def _put(self, key: bytes, state: State | None, stamp: int) -> None:
@@ -140,7 +150,9 @@ class CogroupWork(Work):
     def commit(self) -> None:
         if self._open is not None:
             closed = [item for item in self._open.take_closed(self._clocks.latest) if item[1].state is not None]
-            self._emission.forward(self._task, finals(closed, self._folding), None)
+            left = finals(closed, self._folding)
+            headers = None if self._closing is None else self._closing.take(lambda: left.keys)
+            self._emission.forward(self._task, left, None, headers=headers)
         elif not self._is_update:
             self._emission.forward(self._task, changed_entries(self._store, self._folding), None)
 

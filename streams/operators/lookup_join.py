@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from logflume.log.records import Headers
 from logflume.log.schemas import ANY
 from logflume.log.schemas import Column as Field
 
@@ -26,7 +27,7 @@ from .rows import Rows, put_entry
 from .versions import is_view_of_versions
 
 WAITING = (Field("rows", ANY),)
-"""Values of the records of a key and time that wait for the table to come as far, in order."""
+"""Values and headers of the records of a key and time that wait for the table to come as far, in order."""
 
 
 class LookupJoinWork(Work):
@@ -98,7 +99,7 @@ class LookupJoinWork(Work):
     def _join_later(self, batch: Batch, keys: Sequence[bytes | None], waiting: _Waiting, grace_ms: int) -> None:
         """Join rows that are late already, and those that have waited long enough."""
         assert self._emission is not None
-        emitted, values = Emitted(), list[State | None]()
+        emitted, values, left, headers = Emitted(), list[State | None](), list[Headers](), batch.headers()
         store = waiting.store
         for row, (key, value, time) in enumerate(
             zip(keys, rows_of(batch, self._stream.value), batch.times.tolist(), strict=True)
@@ -108,13 +109,17 @@ class LookupJoinWork(Work):
             if time < oldest or key is None:
                 emitted.add(row, key, time, None)
                 values.append(value)
+                left.append(() if headers is None else headers[row])
                 continue
-            waiting.add(key, time, value)
-            for due_key, due_time, due in waiting.take(oldest):
+            waiting.add(key, time, value, () if headers is None else headers[row])
+            for due_key, due_time, due, own in waiting.take(oldest):
                 emitted.add(row, due_key, due_time, None)
                 values.append(due)
+                left.append(own)
         if len(emitted):
-            self._join(self._emission.shell(emitted, batch), emitted.keys, Rows.of_states(values, self._stream.value))
+            shell = self._emission.shell(emitted, batch)
+            shell.set_headers(left)
+            self._join(shell, emitted.keys, Rows.of_states(values, self._stream.value))
 
 
 class _Waiting:
@@ -130,17 +135,18 @@ class _Waiting:
             heapify(self._heap)
         return self._heap
 
-    def add(self, key: bytes, time: int, value: State | None) -> None:
+    def add(self, key: bytes, time: int, value: State | None, headers: Headers) -> None:
         heap, place = self._entries(), WINDOW_START.pack(time) + key
         self.store.load([place])
         entry = self.store.resident.get(place)
         rows = [] if entry is None or entry.state is None else entry.state[0]
         if not rows:
             heappush(heap, (time, key))
-        put_entry(self.store, place, ([*rows, None if value is None else list(value)],), time)
+        row = [None if value is None else list(value), [list(header) for header in headers]]
+        put_entry(self.store, place, ([*rows, row],), time)
 
-    def take(self, oldest: int) -> list[tuple[bytes, int, State]]:
-        """Return key, time and value of the records up to a time, in order; they wait no more."""
+    def take(self, oldest: int) -> list[tuple[bytes, int, State, Headers]]:
+        """Return key, time, value and headers of the records up to a time, in order; they wait no more."""
         heap, found = self._entries(), []
         while heap and heap[0][0] <= oldest:
             time, key = heappop(heap)
@@ -148,5 +154,5 @@ class _Waiting:
             self.store.load([place])
             rows = self.store.resident[place].state[0]
             put_entry(self.store, place, None, time)
-            found += [(key, time, tuple(row)) for row in rows]
+            found += [(key, time, tuple(row), tuple((name, value) for name, value in headers)) for row, headers in rows]
         return found

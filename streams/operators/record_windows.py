@@ -7,20 +7,22 @@ outgrow the memory.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from logflume.log.records import I64
+from logflume.log.records import I64, Headers
 
 from .. import graph as g
 from ..columns import Batch, Bytes
 from ..state.store import Store
 from ..vectors.expressions import Mask
+from ..windows import key_suffix_bytes
 from .aggregate_columns import ColumnsForm
 from .chained import Chained, Changes, Found, chained_form, forward, has_all, kernels_for
 from .clocks import Clocks
-from .closing import OpenEntries
+from .closing import ClosingHeaders, OpenEntries
 from .emission import Emission
 from .folding import Folding
 from .operator import Errors, Task, Wiring, Work
@@ -72,6 +74,7 @@ class RecordWindowsWork(Work, Generic[C]):
         self._emission = Emission(node, wiring, keeps_keys=self.is_update)
         self._clocks = Clocks(node.inputs, self._store)
         self._open = OpenEntries(self._store, wait_ms) if node.emit is g.Emit.FINAL else None
+        self._closing = None if self._open is None else ClosingHeaders(wait_ms, times_at=key_suffix_bytes(node.window))
         self._form = chained_form(node, self._store)
         self._columns: C | None = None
         self._closed_to = -1
@@ -98,10 +101,14 @@ class RecordWindowsWork(Work, Generic[C]):
         errors = Errors(self._task, self._node, batch)
         trail = self._take(columns, batch, source, errors)
         if self._is_followed:
-            forward(self._task, self._node, self._emission, columns.followed(batch.keys, trail), batch, errors)
+            forward(self._task, self._node, self._emission, columns.followed(batch.keys, trail), self._causing(batch), errors)
 
     def _valued(self, batch: Batch) -> Batch:
         """Return the rows that count; the others are reported."""
+        return batch
+
+    def _causing(self, batch: Batch) -> Batch:
+        """Return rows as results show them."""
         return batch
 
     def _choose(self) -> C | None:
@@ -133,6 +140,17 @@ class RecordWindowsWork(Work, Generic[C]):
     def _process_objects(self, batch: Batch, source: str) -> None:
         """Take rows into entries that are objects."""
 
+    def _observe(self, batch: Batch, source: str) -> list[int]:
+        """Let rows move stream time; return it at each of them."""
+        clocks = self._clocks.observe_all(source, batch.times)
+        if self._closing is not None:
+            self._closing.note(batch, clocks)
+        return clocks
+
+    def _closing_headers(self, keys: Callable[[], Sequence[bytes | None]]) -> list[Headers] | None:
+        """Return the headers of what leaves at a task commit, with these keys; None: none has any."""
+        return None if self._closing is None else self._closing.take(keys)
+
     def _report_late(self, batch: Batch, late: Mask, starts: I64, clocks: I64) -> None:
         for row in np.flatnonzero(late).tolist():
             self._task.late(self._node.name, batch, row, (int(starts[row]), int(clocks[row])))
@@ -148,7 +166,8 @@ class RecordWindowsWork(Work, Generic[C]):
         elif not self.is_update and not columns.chained.is_given_up:  # else nothing has come since the last commit
             columns.chained.ready()
             found = columns.closed(self._clocks.latest) if is_final else columns.changed()
-            forward(self._task, self._node, self._emission, found, None, None)
+            headers = self._closing_headers(found.keys.objects)
+            forward(self._task, self._node, self._emission, found, None, None, headers=headers)
 
     @abstractmethod
     def _forward_objects(self) -> None:

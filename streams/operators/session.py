@@ -48,6 +48,9 @@ class SessionWork(RecordWindowsWork[SessionColumns]):
     def slack_ms(self) -> int:
         return self._window.grace_ms
 
+    def _causing(self, batch: Batch) -> Batch:
+        return batch.without_headers()
+
     def moves_time(self, batch: Batch) -> Mask:
         return has_key(batch)
 
@@ -68,7 +71,7 @@ class SessionWork(RecordWindowsWork[SessionColumns]):
     def _take(self, columns: SessionColumns, batch: Batch, source: str, errors: Errors) -> Any:
         assert batch.keys is not None
         args = self._foldings[source].columns(batch, errors)
-        clocks = np.array(self._clocks.observe_all(source, batch.times), np.int64)
+        clocks = np.array(self._observe(batch, source), np.int64)
         late, starts, trail = columns.take(batch.keys, batch.times, clocks, args, is_traced=self._is_followed)
         self._report_late(batch, late, starts, clocks)
         return trail
@@ -83,7 +86,7 @@ class SessionWork(RecordWindowsWork[SessionColumns]):
         times = batch.times.tolist()
         first = min(times)
         self._timeline.load((key, first - gap, FAR) for key in dict.fromkeys(keys))
-        clocks = self._clocks.observe_all(source, batch.times)
+        clocks = self._observe(batch, source)
         emitted, find, oldest_ms = Emitted(), self._timeline.times, self._wait_ms
         for row, (key, time, clock, given) in enumerate(zip(keys, times, clocks, arguments, strict=True)):
             if ends := find(key, time - gap, FAR):
@@ -93,7 +96,7 @@ class SessionWork(RecordWindowsWork[SessionColumns]):
             else:
                 self._begin(emitted, row, key, time, folding.add(None, given, row, report))
         if self.is_update:
-            self._emission.forward(self._task, emitted, batch, errors=errors)
+            self._emission.forward(self._task, emitted, self._causing(batch), errors=errors)
 
     def _begin(self, emitted: Emitted, row: int, key: bytes, time: int, state: State | None) -> None:
         """A record that no session is near begins one."""
@@ -153,7 +156,7 @@ class SessionWork(RecordWindowsWork[SessionColumns]):
     def _forward_objects(self) -> None:
         if not self.is_update:
             left = self._changed() if self._open is None else self._closed(self._open)
-            self._emission.forward(self._task, left, None)
+            self._emission.forward(self._task, left, None, headers=self._closing_headers(lambda: left.keys))
 
     def _changed(self) -> Emitted:
         emitted, result = Emitted(), self._folding.result

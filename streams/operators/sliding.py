@@ -58,7 +58,7 @@ class SlidingWork(RecordWindowsWork[SlidingColumns]):
     def _take(self, columns: SlidingColumns, batch: Batch, source: str, errors: Errors) -> Any:
         assert batch.keys is not None
         args = self._foldings[source].columns(batch, errors)
-        clocks = np.array(self._clocks.observe_all(source, batch.times), np.int64)
+        clocks = np.array(self._observe(batch, source), np.int64)
         late, trail = columns.take(batch.keys, batch.times, clocks, args, is_traced=self._is_followed)
         self._report_late(batch, late, batch.times - self.window.size_ms, clocks)
         return trail
@@ -73,7 +73,7 @@ class SlidingWork(RecordWindowsWork[SlidingColumns]):
         times = batch.times.tolist()
         first, last = min(times), max(times)
         self._timeline.load((key, first - 2 * size, last + 1) for key in dict.fromkeys(keys))
-        clocks = self._clocks.observe_all(source, batch.times)
+        clocks = self._observe(batch, source)
         emitted, find, grace = Emitted(), self._timeline.times, self.window.grace_ms
         for row, (key, time, clock) in enumerate(zip(keys, times, clocks, strict=True)):
             if time + size < clock - grace:
@@ -125,7 +125,8 @@ class SlidingWork(RecordWindowsWork[SlidingColumns]):
     def _forward_objects(self) -> None:
         if self._open is not None:
             closed = [item for item in self._open.take_closed(self._clocks.latest) if item[1].state is not None]
-            self._emission.forward(self._task, finals(closed, self._folding), None)
+            left = finals(closed, self._folding)
+            self._emission.forward(self._task, left, None, headers=self._closing_headers(lambda: left.keys))
         elif not self.is_update:
             self._emission.forward(self._task, changed_entries(self._store, self._folding), None)
 
@@ -147,11 +148,13 @@ class _Adding:
         if start + self._size < self._close:
             return
         state = self._folding.add(held[0], self._arguments, self._row, self._report)
-        before = held[0] if start in self._rows else None  # a new window begins with what another one holds
+        known = self._rows.get(start)  # not `held`: a new window begins with what another one holds
+        before = None if known is None else known[0]
         self._keep(start, state, before, self._time if state is None else max(held[1], self._time))
 
     def _keep(self, start: int, state: State | None, before: State | None, stamp: int) -> None:
         edge_key = self._work.put(self._key, start, state, stamp)
+        self._rows[start] = (state, stamp)
         if not self._work.is_update:
             return
         result = self._folding.result

@@ -641,3 +641,104 @@ def test_what_a_processor_forwards_has_the_headers_that_it_gives(through: bool) 
     both = (*header("them"), *header("me"))
     found = [("a", both), ("a", ()), ("b", header("me")), ("b", ()), ("clock", header("clock"))]
     assert [(record.key, record.headers) for record in driver.output("out").read()] == found
+
+
+RELEASED: dict[str, Callable[[Any], Any]] = {
+    "tumbling": lambda grouped: grouped.window(lf.tumbling(10)).count(emit="final"),
+    "hopping": lambda grouped: grouped.window(lf.hopping(10, advance=5)).count(emit="final"),
+    "any state": lambda grouped: grouped.window(lf.tumbling(10)).reduce(max, emit="final"),
+    "calendar": lambda grouped: grouped.window(lf.calendar("day")).count(emit="final"),
+    "sliding": lambda grouped: grouped.window(lf.sliding(10)).count(emit="final"),
+    "sliding, any state": lambda grouped: grouped.window(lf.sliding(10)).reduce(max, emit="final"),
+    "session": lambda grouped: grouped.window(lf.session(10)).count(emit="final"),
+    "session, any state": lambda grouped: grouped.window(lf.session(10)).reduce(max, emit="final"),
+}
+DAY_MS = 86_400_000
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("is_together", [False, True])
+@pytest.mark.parametrize("windows", RELEASED)
+def test_a_final_result_has_the_headers_of_the_record_that_closed_its_window(windows: str, is_together: bool) -> None:
+    app = lf.App("test")
+    RELEASED[windows](app.stream("in", int, key=str).group_by_key()).to_stream().to("out")
+    driver = TopologyTestDriver(app)
+    unit = DAY_MS if windows == "calendar" else 20
+    # nothing of the late record; the bare one closes what came at 2 units, and the next to last one changes nothing
+    sent = [(0, "a"), (unit, "b"), (0, "late"), (2 * unit, "c"), (3 * unit, None), (3 * unit, "same"), (4 * unit, "e")]
+    headers = [() if name is None else header(name) for _, name in sent]
+    if is_together:
+        keys = [b"bare" if name is None else name.encode() for _, name in sent]
+        driver.process_together("in", keys, [b"1"] * len(sent), [time for time, _ in sent], headers)
+    else:
+        for (time, name), own in zip(sent, headers, strict=True):
+            driver.input("in").send(1, key=name or "bare", timestamp_ms=time, headers=own)
+    driver.commit()
+    found = {(record.key.key, record.headers) for record in driver.output("out").read()}
+    assert found == {("a", header("b")), ("b", header("c")), ("c", ()), ("bare", header("e")), ("same", header("e"))}
+
+
+@pytest.mark.usefixtures("kernels")
+def test_a_final_result_of_several_streams_has_the_headers_of_the_record_that_closed_its_window() -> None:
+    app = lf.App("test")
+    first, second = (app.stream(topic, int, key=str).group_by_key() for topic in ("first", "second"))
+    both = first.cogroup(lambda total, value: total + value).cogroup(second, lambda total, value: total - value)
+    both.window(lf.tumbling(10)).aggregate(0, emit="final").to_stream().to("out")
+    driver = TopologyTestDriver(app)
+    driver.input("first").send(5, key="a", timestamp_ms=0, headers=header("a"))
+    driver.input("second").send(1, key="a", timestamp_ms=1, headers=header("b"))
+    driver.input("second").send(1, key="b", timestamp_ms=10, headers=header("c"))
+    assert [(r.key.key, r.value, r.headers) for r in driver.output("out").read()] == [("a", 4, header("c"))]
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("aggregated", [lambda windows: windows.count(emit="update"), lambda w: w.reduce(max, emit="update")])
+def test_results_of_sessions_have_no_headers(aggregated: Callable[[Any], Any]) -> None:
+    """One record ends several sessions and makes another."""
+    app = lf.App("test")
+    sessions = aggregated(app.stream("in", int, key=str).group_by_key().window(lf.session(10)))
+    sessions.to_stream().map_values(lambda value: value).to("out")
+    driver = TopologyTestDriver(app)
+    for time in (0, 5, 6):
+        driver.input("in").send(time, key="k", timestamp_ms=time, headers=header("in"))
+    assert [record.headers for record in driver.output("out").read()] == [()] * 5
+
+
+@pytest.mark.parametrize("is_opened_again", [False, True])
+def test_what_waits_for_a_table_leaves_with_its_own_headers(is_opened_again: bool) -> None:
+    app = lf.App("test")
+    table = app.table("table", int, key=str, history=500)
+    app.stream("in", int, key=str).left_join(table, lambda n, _: n, grace=10, name="j").to("out")
+    driver = TopologyTestDriver(app)
+    sent = [(1, 0, header("first")), (2, 0, header("second")), (3, 1, ())]
+    for value, time, own in sent:
+        driver.input("in").send(value, key="k", timestamp_ms=time, headers=own)
+    driver.commit()
+    if is_opened_again:
+        (store,) = [store for name, store in driver._stores.items() if name != "table" and store.resident]
+        for entry in store.resident.values():
+            entry.state = store.codec.decode(store.codec.encode(entry) or b"").state
+    driver.input("in").send(4, key="k", timestamp_ms=50, headers=header("another"))
+    driver.input("in").send(5, key="k", timestamp_ms=20, headers=header("late"))
+    found = [(r.value, r.headers) for r in driver.output("out").read()]
+    assert found == [(1, header("first")), (2, header("second")), (3, ()), (5, header("late"))]
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("of", ["numbers", "any state"])
+def test_a_sliding_window_that_one_record_makes_twice_counts_once_in_a_group(of: str) -> None:
+    """The last record's window is also the one right after the record before: told twice, as Kafka Streams does."""
+    app = lf.App("test")
+    windows = app.stream("in", int, key=str).group_by_key().window(lf.sliding(3))
+    sums = windows.aggregate(n=lf.sum(col.value), emit="update") if of == "numbers" else windows.reduce(max, emit="update")
+    sums.to_stream().to("windows")
+    number = (lambda row: row) if of == "any state" else (lambda row: row.n)
+    groups = sums.group_by(lambda key, row: "all", key=str)
+    groups.aggregate(
+        0, lambda total, row: total + number(row), lambda total, row: total - number(row), emit="update"
+    ).to("out")  # fmt: skip
+    driver = TopologyTestDriver(app)
+    for time, value in ((8, 1), (10, 5), (14, 7)):
+        driver.input("in").send(value, key="k", timestamp_ms=time)
+    assert [record.key.start_ms for record in driver.output("windows").read()] == [5, 9, 7, 11, 11]
+    assert values(driver)[-1] == 1 + 5 + (6 if of == "numbers" else 5) + 7
