@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from logflume.log import SERVICE_PREFIX, TopicPartition
+from logflume.log import SERVICE_PREFIX, Chunk, TopicPartition
 from logflume.log.interfaces import Log
 
 from .errors import SqlError
@@ -121,16 +121,24 @@ class CommandLog:
             if idle_s >= _READ_TIMEOUT_S:
                 raise SqlError(f"{self.topic} has commands up to offset {end}, but nothing came from {self.next_offset} on")
             for chunk in chunks:
-                for record in chunk.records():
-                    self.next_offset = record.offset + 1
-                    try:
-                        command = Command.decode(record.value, f"{self.topic} offset {record.offset}")
-                    except NoCommand as e:
-                        self.left_out += 1
-                        _log.warning("%s; left out, %d so far", e, self.left_out)
-                        continue
-                    yield record.offset, command
-                self.next_offset = max(self.next_offset, chunk.next_offset)
+                yield from self._commands(chunk)
+
+    def read_arrived(self) -> Iterator[tuple[int, Command]]:
+        """Yield the commands that have arrived and were not read yet: new ones are on their way without being asked for."""
+        for chunk in self._consumer.poll(timeout_s=0.0):
+            yield from self._commands(chunk)
+
+    def _commands(self, chunk: Chunk) -> Iterator[tuple[int, Command]]:
+        for record in chunk.records():
+            self.next_offset = record.offset + 1
+            try:
+                command = Command.decode(record.value, f"{self.topic} offset {record.offset}")
+            except NoCommand as e:
+                self.left_out += 1
+                _log.warning("%s; left out, %d so far", e, self.left_out)
+                continue
+            yield record.offset, command
+        self.next_offset = max(self.next_offset, chunk.next_offset)
 
     def close(self) -> None:
         self._consumer.close()

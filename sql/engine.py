@@ -59,7 +59,7 @@ from .results import Message, Result, Rows
 from .resuming import Tokens
 from .rights import check_rights
 from .row_records import RecordMakers
-from .running import RunningQueries, application_of, live_engines
+from .running import HEARTBEAT_INTERVAL_MS, RunningQueries, application_of, live_engines
 from .script_files import all_statements
 from .scripts import StatementText, split_script
 from .session import Session, session_statement
@@ -118,7 +118,8 @@ class SqlEngine:
         self.log, self.service = log, service
         self.functions = library or builtin_library()
         self._session = Session()
-        options = replace(options or EngineOptions(), state_dir=data_dir / "state")
+        options = options or EngineOptions(heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS)
+        options = replace(options, state_dir=data_dir / "state")
         make = live_engines(log, options) if on_spark is None else SparkQueries(log.admin(), on_spark, options.state_dir)
         running = RunningQueries(log, options, make)
         kind = LIVE if on_spark is None else SPARK

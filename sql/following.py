@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -100,25 +100,39 @@ class Following:
                 those that lost a race when they were made: whoever made them was told then.
         """
         with self.lock:
-            failure: LogflumeError | None = None
-            for offset, command in self.commands.read_new(stop=None if needed is None else needed + 1):
-                before = self.applied
-                try:
-                    self.applied = before.after(command, self.functions)
-                except LogflumeError as e:
-                    failure = e if offset == needed else failure
-                    if command.expected is None or command.expected == offset:
-                        self._problem(offset, command, str(e))
-                except RecursionError:
-                    self._problem(offset, command, "nested too deeply")
-                if self.runs_queries:
-                    self._left += self._ended_since(before)
+            self._apply(self.commands.read_new(stop=None if needed is None else needed + 1), needed, compiled)
+
+    def follow(self) -> None:
+        """Apply the commands that have arrived, then start and stop queries to fit: for the one who calls it over and over.
+
+        Brokers are not asked for commands, and for what is left not under the lock, so that one that is gone holds up nobody who
+        wants it: to stop, for one.
+        """
+        forsaken = self._forsaken_now() if self.runs_queries else []
+        with self.lock:
+            self._left += [each for each in forsaken if each not in self._left]
+            self._apply(self.commands.read_arrived(), None, MappingProxyType({}))
+
+    def _apply(self, commands: Iterator[tuple[int, Command]], needed: int | None, compiled: Mapping[str, Plan]) -> None:
+        failure: LogflumeError | None = None
+        for offset, command in commands:
+            before = self.applied
+            try:
+                self.applied = before.after(command, self.functions)
+            except LogflumeError as e:
+                failure = e if offset == needed else failure
+                if command.expected is None or command.expected == offset:
+                    self._problem(offset, command, str(e))
+            except RecursionError:
+                self._problem(offset, command, "nested too deeply")
             if self.runs_queries:
-                self._fit_queries(compiled)
-                if self.connectors is not None:
-                    self.connectors.keep(self.catalog.connectors)
-            if failure is not None:
-                raise failure
+                self._left += self._ended_since(before)
+        if self.runs_queries:
+            self._fit_queries(compiled)
+            if self.connectors is not None:
+                self.connectors.keep(self.catalog.connectors)
+        if failure is not None:
+            raise failure
 
     def _problem(self, offset: int, command: Command, text: str) -> None:
         self.problems.append(f"command {offset} ({command.statement[:SHOWN_CHARACTERS]}): {text}")
@@ -129,7 +143,6 @@ class Following:
         if self.applied is not self._fitted:
             self._stop_changed(self._fitted)
             self._wanted = {q: self._wanted_of(q, known) for q, known in self.applied.queries.items() if self._runs(q)}
-        self._left += self._forsaken_now()
         self._left = self.running.forget(self._left)
         wanted, known = dict(self._wanted), self.applied.queries
         for query_id, plan in compiled.items():
@@ -139,13 +152,12 @@ class Following:
         self._fitted = self.applied
 
     def _forsaken_now(self) -> list[Left]:
-        """Return what push queries of servers that are gone left, as far as it is not known yet."""
+        """Return what push queries of servers that are gone left."""
         try:
-            found = self._forsaken.look(self.log.admin(), time.monotonic())
+            return self._forsaken.look(self.log.admin(), time.monotonic())
         except LogflumeError as error:
             _log.warning("what push queries left cannot be looked for yet: %s", error)
             return []
-        return [each for each in found if each not in self._left]
 
     def _stop_changed(self, before: Applied) -> None:
         """Stop queries that do not go on as they were."""

@@ -191,6 +191,6 @@ def drive_queries(
                     return
             try:
                 if not until_end:
-                    engine.following.catch_up()
+                    engine.following.follow()
             except LogflumeError as error:
                 _log.warning("commands cannot be read: %s; trying again", error)

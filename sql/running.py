@@ -31,8 +31,9 @@ from .reach import is_reachable
 
 FIRST_PAUSE_S, PAUSE_MAX_S = 1.0, 60.0
 LOOK_PAUSE_S = 1.0
-HEARTBEAT_INTERVAL_MS = 3_000
 STOP_TIMEOUT_S, GONE_TIMEOUT_S = 60.0, 0.2
+HEARTBEAT_INTERVAL_MS = 3_000
+"""Where nothing is given: of hundreds of queries that wait, heartbeats are most of the cost."""
 _log = logging.getLogger("logflume.sql")
 
 
@@ -155,12 +156,8 @@ MakeEngine = Callable[[Plan, Wanted], QueryEngine]
 
 
 def live_engines(log: Log, options: EngineOptions) -> MakeEngine:
-    """Return what makes engines of streams, which ask about their topics together and are looked after by one thread.
-
-    With hundreds of groups heartbeats are most of what idle queries cost, so that these have Kafka's own interval.
-    """
+    """Return what makes engines of streams, which ask about their topics together and are looked after by one thread."""
     look, watches = TopicLook(log.admin(), monotonic_s=time.monotonic), Watches()  # as engines go by
-    options = replace(options, heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS)
 
     def made(plan: Plan, wanted: Wanted) -> Engine:
         letters = wanted.letters or options.dead_letter_topic

@@ -39,6 +39,6 @@ def run_worker(
         engine.is_followed = True
         while not stop.wait(FOLLOW_EVERY_S):
             try:
-                engine.following.catch_up()
+                engine.following.follow()
             except LogflumeError as e:
                 _log.warning("commands cannot be read: %s; trying again", e)

@@ -22,6 +22,7 @@ from logflume.sql.connectors import ConnectorsOf
 from logflume.sql.engine import DEFAULT_SERVICE, SqlEngine
 from logflume.sql.places import default_state_dir
 from logflume.sql.pull_service import PullService
+from logflume.sql.running import GONE_TIMEOUT_S
 from logflume.sql.warming import warm_up
 from logflume.streams.functions import Library
 
@@ -93,7 +94,7 @@ class SqlServer:
         self._app.close()
         self._http.should_exit = True
         self._thread.join(STOP_TIMEOUT_S)
-        self._follower.join(STOP_TIMEOUT_S)
+        self._follower.join(GONE_TIMEOUT_S)  # a broker that is gone may keep it until the log is closed
         self._socket.close()
 
     def _run(self) -> None:
@@ -126,7 +127,7 @@ class SqlServer:
         warm_up()
         while not self._stopping.wait(FOLLOW_EVERY_S):
             try:
-                self._engine.following.catch_up()
+                self._engine.following.follow()
             except LogflumeError as error:
                 _log.warning("commands cannot be read: %s; trying again", error)
 

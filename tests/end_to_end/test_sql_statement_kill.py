@@ -10,6 +10,7 @@ import random
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -86,6 +87,11 @@ class Server:
             self._process.wait()
             self._client.close()
 
+    def stop(self) -> int:
+        """Tell it to end, as a service manager does; return its exit code."""
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(60)
+
 
 def is_said_again(text: str, answer: Any) -> bool:
     """Tell whether a statement was taken, or refused for being done already: what it makes is there, what it ends is gone."""
@@ -159,3 +165,21 @@ def running_broker(data: Path) -> Iterator[ServerProcess]:
         yield broker
     finally:
         broker.kill()
+
+
+@pytest.mark.slow
+def test_a_server_whose_broker_is_gone_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    with running_broker(tmp_path / "log") as broker:
+        server = Server(tmp_path, broker)
+        try:
+            for statement in STATEMENTS[:2]:
+                server.say(statement)
+            wait_until(lambda: "RUNNING" in str(server.say("SHOW QUERIES;")))
+            broker.kill()
+            time.sleep(1.0)  # it notices, and asks again and again
+            begun = time.monotonic()
+            assert server.stop() == 0
+            assert time.monotonic() - begun < 15, "a request to a broker that is gone is given up after 65 s"
+        finally:
+            server.kill()
+            broker.start()

@@ -212,7 +212,7 @@ def test_what_a_push_query_of_a_killed_server_left_is_removed(
         with SqlEngine(log, tmp_path / "other") as other:
             deadline = time.monotonic() + 60
             while internal(log) != others | mine and time.monotonic() < deadline:
-                other.following.catch_up()
+                other.following.follow()
                 time.sleep(0.05)
         assert internal(log) == others | mine
         assert admin.list_groups() == [group]
