@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, print_rows, where
+from logflume.cli.stopping import stop_on_signals
 from logflume.log import InvalidInput
 
 if TYPE_CHECKING:
@@ -76,15 +77,12 @@ def go_on(log: Log, topics: list[str], to: str, every_s: float, tell: Callable[[
     from logflume.streams.spark import keep_archiving
 
     end_with_parent(signal.SIGTERM)
-    stop = threading.Event()
-    for stop_signal in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(stop_signal, lambda *_: stop.set())
     keep_archiving(
         log,
         topics,
         to,
         every_s=every_s,
-        stop=stop,
+        stop=stop_on_signals(),
         on_file=tell,
         on_problem=lambda error: print(f"archive: {error}; trying again", file=sys.stderr, flush=True),
     )

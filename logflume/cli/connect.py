@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-import threading
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_done, print_rows
+from logflume.cli.stopping import stop_on_signals
 
 if TYPE_CHECKING:
     from logflume.connect import ConnectorStatus, Place
@@ -44,9 +44,7 @@ def run(
     overrides = parse_configs(set_ or [])
     for path in files:
         load_connector(path, overrides=overrides)
-    stop = threading.Event()
-    for stop_signal in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(stop_signal, lambda *_: stop.set())
+    stop = stop_on_signals()
     show = show_json if as_json else show_lines
     failed: set[str] = set()
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from logflume.cli.common import seconds
+from logflume.cli.stopping import Stopping
 from logflume.log import ProgressLine
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def session_until_stopped(name: str, settings: SparkSettings, *, as_json: bool) 
     """Give a session, and what Ctrl-C and SIGTERM set, so that the micro-batch under way ends; a second one kills."""
     from logflume.streams.spark import open_session
 
-    stopping = threading.Event()
+    stopping = Stopping()
     spark = open_session(name, settings)
 
     def stop(number: int, frame: FrameType | None) -> None:

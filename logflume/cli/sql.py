@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +14,7 @@ from logflume.cli.registry import parse_listen, parse_tls
 from logflume.cli.sql_migrate import app as migrate
 from logflume.cli.sql_on_spark import on_spark
 from logflume.cli.sql_scripts import fmt, lint
+from logflume.cli.stopping import stop_on_signals
 from logflume.log import InvalidInput
 from logflume.log.children import end_with_parent
 
@@ -143,14 +143,11 @@ def serve(
     tls = parse_tls(tls_certificate, tls_key, None)
     end_with_parent(signal.SIGTERM)
     host, port = parse_listen(listen, option="--listen")
-    stop = threading.Event()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, lambda *_: stop.set())
     address = where(data, bootstrap, may_create=True)
     known = None if users is None else UserFile(users, login=partial(check_login, address))
     run_server(
         address,
-        stop,
+        stop_on_signals(),
         host=host,
         port=port,
         state_dir=state_dir,

@@ -9,10 +9,10 @@ import argparse
 import logging
 import signal
 import sys
-import threading
 from pathlib import Path
 
 from logflume.cli.sql_connectors import SqlConnectors
+from logflume.cli.stopping import stop_on_signals
 from logflume.log import LogflumeError
 from logflume.log.children import end_with_parent
 from logflume.log.collector import ShortCollections
@@ -29,9 +29,7 @@ def main() -> int:
     parser.add_argument("--functions", type=Path, metavar="FILE", help="functions in Python that queries may call; or a folder")
     args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    stopping = threading.Event()
-    for stop_signal in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(stop_signal, lambda *_: stopping.set())
+    stopping = stop_on_signals()
     try:
         with ShortCollections().over_batches():
             functions = functions_at(args.functions)

@@ -7,13 +7,12 @@ Prints a line when all run.
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 from functools import cache
 from pathlib import Path
 
 import logflume.streams as lf
+from logflume.cli.stopping import stop_on_signals
 from logflume.log import connect
 from logflume.streams.kernels import kernel_loader
 from logflume.streams.runtime import Engine, EngineOptions
@@ -49,8 +48,7 @@ def choose_kernels(form: str) -> None:
 
 
 def main(bootstrap: str, state_dir: str, prefix: str, group: str, form: str = "") -> None:
-    stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    stopping = stop_on_signals()
     choose_kernels(form)
     with connect(bootstrap) as log:
         engines = []
