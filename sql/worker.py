@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from logflume.log import LogflumeError, connect_as_owner
@@ -20,13 +21,16 @@ FOLLOW_EVERY_S = 0.1
 
 def run_worker(
     where: str,
-    stop: threading.Event,
+    stopping: Callable[[], threading.Event],
     *,
     state_dir: Path | None = None,
     connectors: ConnectorsOf | None = None,
     functions: Library | None = None,
 ) -> None:
-    """Run until `stop` is set, answering pull queries of other processes. New commands are taken in within `FOLLOW_EVERY_S`.
+    """Run until a signal, answering pull queries of other processes. New commands are taken in within `FOLLOW_EVERY_S`.
+
+    `stopping` is called once it runs, and gives what signals set from then on. One that comes before has its usual effect: who
+    starts may wait long for a broker, and has nothing to lose.
 
     Raises:
         LogflumeError: the log cannot be opened, or the commands cannot be read at the start.
@@ -37,6 +41,7 @@ def run_worker(
         PullService(engine, log),
     ):
         engine.is_followed = True
+        stop = stopping()
         while not stop.wait(FOLLOW_EVERY_S):
             try:
                 engine.following.follow()

@@ -44,7 +44,6 @@ def run(
     overrides = parse_configs(set_ or [])
     for path in files:
         load_connector(path, overrides=overrides)
-    stop = stop_on_signals()
     show = show_json if as_json else show_lines
     failed: set[str] = set()
 
@@ -53,6 +52,7 @@ def run(
         show(statuses)
 
     with open_log(data, bootstrap, may_create=True) as log:
+        stop = stop_on_signals()
         try:
             run_connectors(log, files, overrides=overrides, is_once=once, report=report, should_stop=stop.is_set)
         except Exception:

@@ -147,7 +147,7 @@ def serve(
     known = None if users is None else UserFile(users, login=partial(check_login, address))
     run_server(
         address,
-        stop_on_signals(),
+        stop_on_signals,
         host=host,
         port=port,
         state_dir=state_dir,

@@ -29,11 +29,10 @@ def main() -> int:
     parser.add_argument("--functions", type=Path, metavar="FILE", help="functions in Python that queries may call; or a folder")
     args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    stopping = stop_on_signals()
     try:
         with ShortCollections().over_batches():
             functions = functions_at(args.functions)
-            run_worker(args.bootstrap, stopping, state_dir=args.state_dir, connectors=SqlConnectors, functions=functions)
+            run_worker(args.bootstrap, stop_on_signals, state_dir=args.state_dir, connectors=SqlConnectors, functions=functions)
     except LogflumeError as error:
         print(error, file=sys.stderr)
         return 1

@@ -8,6 +8,7 @@ import logging
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
@@ -141,7 +142,7 @@ class _Quiet(uvicorn.Server):
 
 def run_server(
     where: str,
-    stop: threading.Event,
+    stopping: Callable[[], threading.Event],
     *,
     host: str,
     port: int,
@@ -154,10 +155,10 @@ def run_server(
     connectors: ConnectorsOf | None = None,
     functions: Library | None = None,
 ) -> None:
-    """Serve a log until `stop` is set; print where. `runs_queries` False: workers run the queries, and are asked.
+    """Serve a log until a signal; print where. `runs_queries` False: workers run the queries, and are asked.
 
-    `users`, `tls` and `is_insecure` as `SqlServer` takes them. For a process of its own: its threads have the interpreter in
-    shorter turns.
+    `stopping`: as `run_worker` takes it; `users`, `tls` and `is_insecure`: as `SqlServer`. For a process of its own: its
+    threads have the interpreter in shorter turns.
 
     Raises:
         LogflumeError: the log cannot be opened, or the address not listened on.
@@ -177,6 +178,7 @@ def run_server(
         if runs_queries:
             stack.enter_context(PullService(engine, log))
         server = stack.enter_context(SqlServer(engine, host=host, port=port, users=users, tls=tls, is_insecure=is_insecure))
+        stop = stopping()
         print(f"sql       {server.address}", flush=True)
         stop.wait()
 

@@ -6,6 +6,11 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+
+import pytest
+
+from tests.log._server_process import ServerProcess
 
 PROCESSES = 12
 PROGRAM = """
@@ -51,3 +56,23 @@ def test_whoever_waits_for_a_signal_hears_of_it_whichever_thread_takes_it() -> N
 def test_a_wait_with_a_time_ends_by_it() -> None:
     program = "from logflume.cli.stopping import Stopping; import time; t = time.monotonic(); assert not Stopping().wait(0.7); "
     subprocess.run([sys.executable, "-c", program + "assert 0.7 <= time.monotonic() - t < 5"], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_who_starts_is_ended_at_once_though_the_broker_does_not_answer(tmp_path: Path, number: signal.Signals) -> None:
+    broker = ServerProcess(str(tmp_path / "log"))
+    where = ["--bootstrap", broker.address, "--state-dir", str(tmp_path / "state")]
+    try:
+        broker.process.send_signal(signal.SIGSTOP)
+        worker = subprocess.Popen([sys.executable, "-m", "logflume.cli.worker", *where], stderr=subprocess.DEVNULL)
+        try:
+            time.sleep(3)  # it asks the broker
+            assert worker.poll() is None
+            worker.send_signal(number)
+            assert worker.wait(20) != 0
+        finally:
+            worker.kill()
+            worker.wait()
+    finally:
+        broker.process.send_signal(signal.SIGCONT)
+        broker.kill()
