@@ -11,7 +11,7 @@ import itertools
 import json
 import queue
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -163,12 +163,14 @@ class SqlClient:
         return [f"Server {info['version']}, service {info['ksqlServiceId']}."]
 
     def _query(self, statement: ast.QueryStatement | ast.Print, text: str, settings: dict[str, str], user: Session) -> Result:
-        asked = {"sql": text, "properties": settings, "sessionVariables": user.variables}
+        asked: dict[str, Any] = {"sql": text, "properties": settings, "sessionVariables": user.variables}
         is_push = isinstance(statement, ast.Print) or statement.query.emit is not None
+        if user.on_read is not None and not is_push:
+            asked["tellsRead"] = True
         answer = self._sent("POST", "/query-stream", asked, accept=_MEDIA_TYPE, timeout_s=None if is_push else TIMEOUT_S)
         lines = answer.lines()
         try:
-            head = json.loads(next(lines))
+            head = _head(lines, user.on_read)
             columns = tuple(Column(n, _type(t)) for n, t in zip(head["columnNames"], head["columnTypes"], strict=True))
             if is_push:
                 limit = statement.limit if isinstance(statement, ast.Print) else statement.query.limit
@@ -229,6 +231,23 @@ class SqlClient:
             raise ServerRefused(int(refusal["error_code"]), str(refusal["message"]))
         except (ValueError, KeyError, TypeError):
             raise ServerRefused(answer.status * 100, told.decode(errors="replace")[:500] or answer.reason) from None
+
+
+def _head(lines: Iterator[bytes], on_read: Callable[[int, int], object] | None) -> dict[str, Any]:
+    """Return what the rows of an answer are; tell how far the server has read until then.
+
+    Raises:
+        ServerRefused: it had begun to tell that before it found the query at fault. QueryFailed: the answer has no head.
+    """
+    for line in lines:
+        told: dict[str, Any] = json.loads(line)
+        if "columnNames" in told:
+            return told
+        if "error_code" in told:
+            raise ServerRefused(int(told["error_code"]), str(told.get("message")))
+        if on_read is not None and "recordsRead" in told:
+            on_read(int(told["recordsRead"]), int(told["recordsTotal"]))
+    raise QueryFailed("the server ended it")
 
 
 def _type(text: str) -> DataType:

@@ -44,6 +44,7 @@ from .errors import (
 from .forms import MEDIA_TYPES, Chunked, Delimited, Form, Kind, Protobuf
 from .inserts import acknowledged
 from .queries import Queries, whole, written
+from .reading import Reading
 from .requests import RIGHTS, CloseRequest, KsqlRequest, StreamRequest, TerminateRequest, body_of, decoded, session_of
 from .statements import Statements
 from .terminating import checked_patterns, terminate
@@ -168,10 +169,16 @@ class SqlApp:
             raise RestError(NOT_ACCEPTABLE, f"expected one of {', '.join(MEDIA_TYPES)} in Accept, found {wanted}")
         asked = decoded(await body_of(request), StreamRequest)
         session = session_of(asked.properties, asked.sessionVariables, request.scope, asked.requestProperties)
-        return await self._answer(asked.sql, session, MEDIA_TYPES[media_type])
+        kind = MEDIA_TYPES[media_type]
+        return await self._answer(asked.sql, session, kind, tells_read=asked.tellsRead and kind is Delimited)
 
-    async def _answer(self, text: str, session: Session, kind: Kind) -> Response:
+    async def _answer(self, text: str, session: Session, kind: Kind, *, tells_read: bool = False) -> Response:
         started = self._queries.start_at_once(text, session)
+        if started is None and tells_read:
+            reading = Reading(self._queries, text, session)
+            started = await reading.soon()
+            if started is None:
+                return StreamingResponse(reading.told(Delimited()), media_type=Delimited.media_type)
         if started is None:
             started = await run_in_threadpool(self._queries.start, text, session)
         try:

@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import threading
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 
 from starlette.concurrency import run_in_threadpool
 
@@ -121,7 +121,7 @@ def whole(query: StartedQuery, form: Form) -> bytes | None:
     return b"".join((form.head(query), *_parts(query, query.rows, form), form.end(query.final, None)))
 
 
-async def written(query: StartedQuery, form: Form, queries: Queries) -> AsyncIterator[bytes]:
+async def written(query: StartedQuery, form: Form, queries: Queries) -> AsyncGenerator[bytes]:
     """Yield an answer in a form; when whoever reads it goes away, or it ends, the query is closed."""
     try:
         yield form.head(query)

@@ -37,12 +37,16 @@ class KsqlRequest(msgspec.Struct, frozen=True):
 
 
 class StreamRequest(msgspec.Struct, frozen=True):
-    """The body of /query-stream."""
+    """The body of /query-stream.
+
+    `tellsRead`, which ksqlDB does not have and leaves out: a query that ends says before its answer how far it has read.
+    """
 
     sql: str
     properties: dict[str, Any] | None = None
     sessionVariables: dict[str, Any] | None = None
     requestProperties: dict[str, Any] | None = None
+    tellsRead: bool = False
 
 
 class CloseRequest(msgspec.Struct, frozen=True):

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Statuses = Mapping[str, Mapping[str, Any]]
 """Instance id -> its status, as JSON gives it."""
+_NAMED_MAX = 5
+"""Partitions of one address that a message names."""
 
 
 def looks(
@@ -41,7 +43,7 @@ def looks(
         if is_first and not now:
             raise InvalidInput(
                 f"no instance of {application!r} answers; it may not run, or have no endpoint that can be reached from here "
-                '(app.run(endpoint="HOST:PORT"))'
+                f'(app.run(endpoint="HOST:PORT")){_last_run(silent(log, application, now))}'
             )
         now_s, is_first = monotonic_s(), False
         yield now, max(now_s - last_s, 1e-3)
@@ -57,6 +59,25 @@ def silent(log: Log, application: str, now: Statuses) -> dict[TopicPartition, st
     run = {(each["topic"], each["partition"]) for status in now.values() for task in status["tasks"] for each in task["inputs"]}
     known = addresses(log.admin().group_offsets(application))
     return {partition: address for partition, address in sorted(known.items()) if partition not in run}
+
+
+def _last_run(silent: Mapping[TopicPartition, str]) -> str:
+    """Return the end of a sentence: which partitions were last run where.
+
+    >>> from logflume.log import TopicPartition
+    >>> _last_run({TopicPartition("in", n): "h:1" for n in range(2)}), _last_run({})
+    ('; in-0, in-1 were last run at h:1', '')
+    >>> _last_run({TopicPartition("in", n): "h:1" for n in range(9)})
+    '; in-0, in-1, in-2, in-3, in-4 and 4 more were last run at h:1'
+    """
+    places: dict[str, list[str]] = {}
+    for (topic, partition), address in silent.items():
+        places.setdefault(address, []).append(f"{topic}-{partition}")
+    said = []
+    for address, names in places.items():
+        more = f" and {len(names) - _NAMED_MAX:,} more" if len(names) > _NAMED_MAX else ""
+        said.append(f"; {', '.join(names[:_NAMED_MAX])}{more} {'was' if len(names) == 1 else 'were'} last run at {address}")
+    return "".join(said)
 
 
 def rows_by_node(status: Mapping[str, Any]) -> dict[str, int]:

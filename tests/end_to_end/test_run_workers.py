@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from logflume.log import connect
+from logflume.streams.runtime.positions import addresses
 from tests.streams.running import read, until, write
 
 from ._command import LOGFLUME, run, serving
@@ -66,6 +67,27 @@ def test_workers_share_the_work_survive_a_kill_and_are_seen(tmp_path: Path) -> N
             process.wait(60)
         assert process.returncode == 0
         assert "answers" in run("streams", "top", "words", "--once", "--bootstrap", address, code=1).stderr
+
+
+@pytest.mark.slow
+def test_a_look_at_an_application_whose_only_instance_died_names_what_it_ran_and_where(tmp_path: Path) -> None:
+    file = tmp_path / "words.py"
+    file.write_text(APP.replace("app.run()", 'app.run(endpoint="127.0.0.1:0")'))
+    with serving(tmp_path / "data") as (address, _):
+        run("topic", "create", "lines", "--partitions", "2", "--bootstrap", address)
+        feed(address, b"1")
+        environment = os.environ | {"LOGFLUME_BOOTSTRAP": address, "PYTHONPATH": str(Path.cwd())}
+        process = subprocess.Popen([sys.executable, str(file)], env=environment, cwd=tmp_path, stderr=subprocess.DEVNULL)
+        try:
+            with connect(address) as log:
+                until(lambda: len(addresses(log.admin().group_offsets("words"))) == 2)
+                (lived_at,) = set(addresses(log.admin().group_offsets("words")).values())
+        finally:
+            process.kill()
+            process.wait(60)
+        told = run("streams", "top", "words", "--once", "--bootstrap", address, code=1).stderr
+        assert "no instance of 'words' answers" in told
+        assert f"lines-0, lines-1 were last run at {lived_at}" in told
 
 
 def looks(address: str) -> list[dict[str, object]]:
