@@ -77,6 +77,11 @@ class StateStore(Protocol):
     """Largest timestamp this store has observed, -1 at first; persisted with each commit, so lateness survives restarts."""
 
     @property
+    def oldest_alive_ms(self) -> int:
+        """The smallest window start that has not expired, 0 without windows. What is older may still be in `resident`."""
+        ...
+
+    @property
     def is_resident(self) -> bool:
         """Whether all entries are in `resident`, so that `load` has nothing to do."""
         ...

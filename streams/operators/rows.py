@@ -19,6 +19,7 @@ from ..columns import Batch, Column, Old
 from ..columns.batch import ColumnId
 from ..expr import Side
 from ..seams import Entry, State, StateStore
+from ..state import window_start
 from ..vectors.expressions import Mask
 from .operator import Task
 
@@ -74,9 +75,14 @@ def nulls_of(values: Sequence[State | None]) -> Mask | None:
 
 
 def entries_of(store: StateStore, keys: Sequence[bytes | None]) -> list[Entry | None]:
-    """Return the entries of keys, None for those without one (or deleted), as they are now."""
-    store.load([key for key in keys if key is not None] if None in keys else keys)  # type: ignore[arg-type]
+    """Return the entries of keys, None for those without one (or deleted, or expired), as they are now."""
+    known: Sequence[bytes] = [key for key in keys if key is not None] if None in keys else keys  # type: ignore[assignment]
+    store.load(known)
     entries: Any = map(store.resident.get, keys)  # type: ignore[arg-type]
+    alive = store.oldest_alive_ms
+    expired = {key for key in known if window_start(key) < alive} if alive else ()
+    if expired:
+        entries = (None if key in expired else entry for key, entry in zip(keys, entries, strict=True))
     return [None if entry is None or entry.state is None else entry for entry in entries]
 
 

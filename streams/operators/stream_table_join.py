@@ -27,7 +27,7 @@ from .lookup_join import WAITING, LookupJoinWork
 from .lookups import stores_behind
 from .operator import Bind, Cut, Errors, Operator, RawKey, Task, Wiring, Work
 from .project import computed
-from .rows import state_columns
+from .rows import entries_of, state_columns
 from .table_columns import TableColumns
 from .versions import is_versioned
 
@@ -206,9 +206,7 @@ class Lookup:
 
     def _by_objects(self, batch: Batch) -> Batch:
         assert batch.keys is not None
-        encoded: list[Any] = batch.keys.objects()
-        self._store.load([key for key in encoded if key is not None] if None in encoded else encoded)
-        entries = list(map(self._store.resident.get, encoded))
+        entries = entries_of(self._store, batch.keys.objects())
         states = [None if entry is None else entry.state for entry in entries]
         times = np.fromiter([-1 if entry is None else entry.timestamp_ms for entry in entries], np.int64, len(entries))
         node = self._view.kept

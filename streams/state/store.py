@@ -150,14 +150,19 @@ class Store:
             return
         assert self._db is not None
         decode = self.codec.decode
-        alive = self.layout.oldest_alive(self.stream_time_ms) if self.layout else 0
+        alive = self.oldest_alive_ms
         for key, data in zip(missing, self._db.get_many([self.disk_key(key) for key in missing]), strict=True):
             if data is not None and (self.layout is None or window_start(key) >= alive):
                 resident[key] = decode(data)
 
+    @property
+    def oldest_alive_ms(self) -> int:
+        """The smallest window start that has not expired; 0 in a store without windows."""
+        return 0 if self.layout is None else self.layout.oldest_alive(self.stream_time_ms)
+
     def get(self, key: bytes) -> Entry | None:
         """Return the entry of a key, uncommitted changes included; None when absent, deleted or expired."""
-        if self.layout is not None and window_start(key) < self.layout.oldest_alive(self.stream_time_ms):
+        if self.layout is not None and window_start(key) < self.oldest_alive_ms:
             return None
         entry = self.resident.get(key)
         if entry is None:
@@ -177,7 +182,7 @@ class Store:
             return
         in_range = (key for key in (self.resident if self._db is None else self.dirty) if _within(key, start, stop))
         ours = [(key, self.resident.get(key)) for key in sorted(in_range)]
-        alive = self.layout.oldest_alive(self.stream_time_ms) if self.layout else 0
+        alive = self.oldest_alive_ms
         changed = self.dirty
         stored = ((k, e) for k, e in self.scan_disk(start, stop) if k not in changed) if self._db else iter(())
         for key, entry in heapq.merge(ours, stored, key=_first):
@@ -189,7 +194,7 @@ class Store:
         rows = dict(zip(columns.keys(slots), columns.entries(slots), strict=True))
         stored = ((k, e) for k, e in self.scan_disk(start, stop) if k not in rows) if self._db else iter(())
         ours = sorted((row for row in rows.items() if _within(row[0], start, stop)), key=_first)
-        alive = self.layout.oldest_alive(self.stream_time_ms) if self.layout else 0
+        alive = self.oldest_alive_ms
         for key, entry in heapq.merge(ours, stored, key=_first):
             if entry.state is not None and (self.layout is None or window_start(key) >= alive):
                 yield key, entry

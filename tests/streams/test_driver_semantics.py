@@ -223,6 +223,22 @@ def test_hopping_windows_count_a_record_in_each() -> None:
     assert [record.key for record in driver.output("out").read()] == [WindowedKey("k", 5, 15), WindowedKey("k", 10, 20)]
 
 
+@pytest.mark.parametrize("joins", ["join", "left_join"])
+def test_a_window_that_has_expired_is_no_row_to_join_with_though_it_is_still_in_memory(joins: str) -> None:
+    app = lf.App("joined")
+    clicks, views = (
+        app.stream(topic, Click).group_by_key().window(lf.tumbling(10)).aggregate(**{topic: lf.count()}, emit="update")
+        for topic in ("clicks", "views")
+    )
+    getattr(clicks, joins)(views).to("out")
+    driver = TopologyTestDriver(app)
+    for topic, time in (("views", 0), ("views", 95), ("clicks", 5), ("clicks", 99)):
+        driver.input(topic).send(Click("u"), key="k", timestamp_ms=time)
+    found = [(record.key.start_ms, record.value) for record in driver.output("out").read()]
+    alone = [] if joins == "join" else [(0, {"clicks": 1, "views": None})]
+    assert found == [*alone, (90, {"clicks": 1, "views": 1})]
+
+
 def test_window_bounds_and_key_are_columns_behind_an_aggregate() -> None:
     app, clicks = click_app()
     counts = clicks.group_by(col.user).window(lf.tumbling(10)).count()
