@@ -84,12 +84,18 @@ def _under(topology: Topology, application: str) -> Topology:
 
 @dataclass(slots=True)
 class _Failure:
-    """Why a query does not run, and when it is tried again."""
+    """Why a query does not run, and when it is tried again. `is_passing`: the log is away, as it may be for one that runs."""
 
     application: str
     error: str
     at_s: float
     pause_s: float = FIRST_PAUSE_S
+    is_passing: bool = False
+
+    def status(self) -> EngineStatus:
+        """Return what is said of the query meanwhile."""
+        state = EngineState.STARTING if self.is_passing else EngineState.FAILED
+        return EngineStatus(self.application, state, "", error=self.error)
 
 
 class QueryEngine(Protocol):
@@ -169,7 +175,8 @@ def live_engines(log: Log, options: EngineOptions) -> MakeEngine:
 class RunningQueries:
     """The engines by query id. Not thread-safe: used under the lock of its owner, except `status` and `engine`.
 
-    A query that cannot be started, or has failed, is started again with growing pauses; until then its status says why.
+    A query that cannot be started, or has failed, is started again with growing pauses; until then its status says why: FAILED,
+    or STARTING while its log is away, which ends by itself.
     """
 
     def __init__(
@@ -206,7 +213,7 @@ class RunningQueries:
                 try:
                     self._start(query_id, each)
                 except LogflumeError as error:
-                    self._failed(query_id, each, str(error))
+                    self._failed(query_id, each, str(error), is_passing=error.is_retriable)
 
     def _start(self, query_id: str, wanted: Wanted) -> None:
         """Start a query. Raises what the engine refuses: missing topics, state that another process holds."""
@@ -214,10 +221,10 @@ class RunningQueries:
         engine.start()
         self._engines[query_id] = engine
 
-    def _failed(self, query_id: str, wanted: Wanted, error: str) -> None:
+    def _failed(self, query_id: str, wanted: Wanted, error: str, *, is_passing: bool = False) -> None:
         before = self._failures.get(query_id)
         pause_s = FIRST_PAUSE_S if before is None else min(before.pause_s * 2, PAUSE_MAX_S)
-        self._failures[query_id] = _Failure(wanted.application, error, self._monotonic_s() + pause_s, pause_s)
+        self._failures[query_id] = _Failure(wanted.application, error, self._monotonic_s() + pause_s, pause_s, is_passing)
         if before is None or before.error != error:
             _log.warning("query %s: %s; trying again in %g s", query_id, error, pause_s)
 
@@ -228,9 +235,7 @@ class RunningQueries:
         """Return what each query is doing, or why it does not run."""
         found = {query_id: engine.status() for query_id, engine in list(self._engines.items())}
         for query_id, failure in list(self._failures.items()):
-            status = found.get(query_id)
-            if status is None:
-                found[query_id] = EngineStatus(failure.application, EngineState.FAILED, "", error=failure.error)
+            found.setdefault(query_id, failure.status())
         return found
 
     def stop(self, query_ids: Collection[str], *, timeout_s: float = STOP_TIMEOUT_S) -> None:

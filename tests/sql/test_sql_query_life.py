@@ -14,11 +14,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from logflume.log import TransportError, connect
+from logflume.log import InvalidInput, LogflumeError, TransportError, connect
 from logflume.log.interfaces import Log
 from logflume.sql import PushQuery, Rows, SqlEngine, StatementError, forsaken
 from logflume.sql.command_log import Command, CommandLog, command_topic
-from logflume.streams.runtime import session
+from logflume.sql.running import PAUSE_MAX_S, RunningQueries, Wanted
+from logflume.streams.runtime import EngineOptions, EngineState, session
 
 SETUP = """
 CREATE STREAM s (id INT KEY, n STRING, v INT) WITH (KAFKA_TOPIC='s', PARTITIONS=2, VALUE_FORMAT='JSON');
@@ -96,6 +97,32 @@ def test_a_query_of_an_id_that_was_used_before_begins_anew(engine: SqlEngine, lo
     with SqlEngine(log, tmp_path / "sql") as again:
         list(again.execute("INSERT INTO s VALUES (3, 'c', 1);"))
         eventually(again, "SELECT COUNT(*) FROM o;", [(5,)])
+
+
+class Refusing:
+    """What runs a query, and cannot start."""
+
+    has_ended = False
+
+    def __init__(self, error: LogflumeError) -> None:
+        self._error = error
+
+    def start(self) -> None:
+        raise self._error
+
+
+def test_a_query_whose_log_is_away_when_it_starts_has_not_failed(log: Log, tmp_path: Path) -> None:
+    now_s, errors = [0.0], [TransportError("the server is away"), InvalidInput("no such topic")]
+    options = EngineOptions(state_dir=tmp_path)
+    no_plan: Any = lambda: None  # noqa: E731
+    make: Any = lambda plan, wanted: Refusing(errors.pop(0))  # noqa: E731
+    running = RunningQueries(log, options, make, monotonic_s=lambda: now_s[0])
+    said = []
+    while errors:
+        running.keep({"Q": Wanted("q", no_plan, no_plan)})
+        said.append((running.status()["Q"].state, running.status()["Q"].error))
+        now_s[0] += PAUSE_MAX_S
+    assert said == [(EngineState.STARTING, "the server is away"), (EngineState.FAILED, "no such topic")]
 
 
 def test_what_a_query_left_and_could_not_be_removed_is_removed_later(
