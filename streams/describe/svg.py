@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
@@ -60,9 +60,11 @@ def to_svg(description: Description) -> str:
     internal = {t for f in frames for t in f.writes} & {t for f in frames for t in f.reads}
     prefix = f"{description.application}-"
     labels = {t: t.removeprefix(prefix) if t in internal else t for t in topics}
-    sizes = {f"t:{t}": (_text_width(labels[t]) + 34, 30.0) for t in topics}
+    closing = _closing_reads(frames)
+    pills = {f"t:{t}": t for t in topics} | {f"r:{t}": t for t, _ in closing}
+    sizes = {pill: (_text_width(labels[t]) + 34, 30.0) for pill, t in pills.items()}
     sizes |= {f"f:{i}": (frame.width, frame.height) for i, frame in enumerate(frames)}
-    edges = [(f"t:{t}", f"f:{i}") for i, frame in enumerate(frames) for t in frame.reads]
+    edges = [(f"{'r' if (t, i) in closing else 't'}:{t}", f"f:{i}") for i, frame in enumerate(frames) for t in frame.reads]
     edges += [(f"f:{i}", f"t:{t}") for i, frame in enumerate(frames) for t in frame.writes]
     whole = lay_out(sizes, edges, gap_x=44.0, gap_y=26.0)
     for i, frame in enumerate(frames):
@@ -70,7 +72,7 @@ def to_svg(description: Description) -> str:
     body = [text for frame in frames for text in _draw_frame(frame)]
     for (source, target), points in whole.paths.items():
         body += _draw_between(frames, whole, source, target, points)
-    body += [text for t in topics for text in _draw_topic(whole.items[f"t:{t}"], labels[t], is_internal=t in internal)]
+    body += [text for pill, t in pills.items() for text in _draw_topic(whole.items[pill], labels[t], is_internal=t in internal)]
     width, height = whole.width + 40, whole.height + 74
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
@@ -81,6 +83,34 @@ def to_svg(description: Description) -> str:
         f'<rect x="-20" y="-54" width="{width:.0f}" height="{height:.0f}" fill="#f8fafc"/>'
         f'<text class="title" x="0" y="-26">{escape(description.application)}</text>{"".join(body)}</svg>'
     )
+
+
+def _closing_reads(frames: Sequence[_Frame]) -> frozenset[tuple[str, int]]:
+    """Return (topic, frame that reads it) by which sub-topologies feed each other in a circle, as those of a foreign key do.
+
+    Such a topic is drawn twice, once where it is written and once where it is read, so that all edges go to the right.
+    """
+    readers: dict[str, list[int]] = {}
+    for i, frame in enumerate(frames):
+        for topic in frame.reads:
+            readers.setdefault(topic, []).append(i)
+    found: set[tuple[str, int]] = set()
+    done: set[int] = set()
+
+    def follow(i: int, above: frozenset[int]) -> None:
+        above |= {i}
+        for topic in frames[i].writes:
+            for reader in readers.get(topic, ()):
+                if reader in above:
+                    found.add((topic, reader))
+                elif reader not in done:
+                    follow(reader, above)
+        done.add(i)
+
+    for i in range(len(frames)):
+        if i not in done:
+            follow(i, frozenset())
+    return frozenset(found)
 
 
 def _frame(part: Part) -> _Frame:
@@ -222,7 +252,7 @@ def _draw_topic(item: Item, label: str, *, is_internal: bool) -> Iterable[str]:
 def _draw_between(frames: list[_Frame], whole: Layout, source: str, target: str, points: tuple[str, ...]) -> Iterable[str]:
     """Draw the edges between a topic and the points of a frame that read or write it."""
     between = [_anchor(whole.items[p], 0.0, 0.0, is_end=False) for p in points[1:-1]]
-    is_read = source.startswith("t:")
+    is_read = not source.startswith("f:")
     frame = frames[int((target if is_read else source)[2:])]
     topic = whole.items[source if is_read else target]
     ports = (frame.reads if is_read else frame.writes)[(source if is_read else target)[2:]]

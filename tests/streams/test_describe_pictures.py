@@ -39,6 +39,17 @@ def test_the_picture_is_well_formed_and_shows_every_topic() -> None:
     assert app()._repr_svg_() == svg
 
 
+def test_what_goes_round_in_a_circle_is_drawn_from_left_to_right() -> None:
+    app = lf.App("places")
+    app.table("customers").join(app.table("cities"), on=col.city, name="where").to("where")
+    root = ElementTree.fromstring(app.topology().describe().svg())
+    texts = [element.text for element in root.iter(f"{SVG}text")]
+    assert texts.count("where-subscriptions-repartition") + texts.count("where-answers-repartition") == 3
+    ways = [re.findall(r"-?[\d.]+", path.attrib["d"]) for path in root.iter(f"{SVG}path") if path.get("class") == "edge"]
+    assert len(ways) > 8
+    assert all(float(way[0]) < float(way[-2]) for way in ways)
+
+
 def test_mermaid_has_an_edge_for_every_arrow() -> None:
     mermaid = app().topology().describe().mermaid()
     assert mermaid.startswith("flowchart LR\n")
