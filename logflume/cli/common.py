@@ -187,13 +187,29 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json
 
 
 def print_object(fields: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print one object as JSON or as `name: value` lines."""
+    """Print one object as JSON or as lines of a name and a value."""
     if as_json:
         print(json.dumps(fields, default=str))
         return
     width = max((len(name) for name in fields), default=0)
     for name, value in fields.items():
-        print(f"{name:<{width}}  {value}")
+        print(f"{name:<{width}}  {_in_words(value)}".rstrip())
+
+
+def _in_words(value: object) -> str:
+    """Return a value as one reads it: nothing for None, lists with commas, settings as `name=value`.
+
+    >>> _in_words({"retention.ms": "1000", "cleanup.policy": "compact"})
+    'retention.ms=1000, cleanup.policy=compact'
+    """
+    match value:
+        case None:
+            return ""
+        case Mapping():
+            return ", ".join(f"{name}={_in_words(each)}" for name, each in value.items())
+        case list() | tuple():
+            return ", ".join(map(_in_words, value))
+    return str(value)
 
 
 def print_done(text: str, *, as_json: bool, **fields: Any) -> None:

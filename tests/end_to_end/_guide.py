@@ -1,7 +1,7 @@
 """Pages as a newcomer follows them: their blocks, and somebody who takes one after the other in a directory.
 
 A block with a file's name as its title is that file; one whose title speaks of a terminal goes on beside those that follow; a
-`text` block is what the one before it prints, sooner or later: `sql` and `bash` blocks before it only read, and are repeated.
+`text` block is all that the one before it prints, sooner or later: `sql` and `bash` blocks before it only read, and are repeated.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from tests.sql._notebook import Notebook
 
 from ._warm import warm_commands
 
+NEWLINE, REST = "\n", "…"
+ANY_LINES = r"(?:.*\n)*?"
 FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 
 
@@ -56,6 +58,23 @@ def blocks_of(page: Path) -> list[Block]:
     ]
     assert len(found) * 2 == len(re.findall(r"^```", text, re.MULTILINE)), f"{page} has blocks of no known form"
     return found
+
+
+def is_shown(expected: str, printed: str) -> bool:
+    """Tell whether a page shows all that was printed. `…` stands for anything in a line, as a line for any lines.
+
+    >>> is_shown("a\\n…\\nz …", "a\\nb\\nc\\nz 1")
+    True
+    >>> is_shown("a", "a b") or is_shown("a", "a\\nb")
+    False
+    """
+    forms = [ANY_LINES if line.strip() == REST else line_form(line) for line in expected.strip("\n").split("\n")]
+    return re.fullmatch("".join(forms), f"{printed.strip(NEWLINE)}\n") is not None
+
+
+def line_form(line: str) -> str:
+    """Return what a line looks like that a page shows so; blanks at its end do not count."""
+    return re.escape(line.rstrip()).replace(REST, ".*") + r"[ \t]*\n"
 
 
 @dataclass(slots=True)
@@ -106,7 +125,7 @@ class Reader:
         return "\n".join([ran.printed, *ran.shown])
 
     def compare(self, block: Block, expected: str, printed: str) -> None:
-        assert expected.strip() in printed, f"{block.place} printed {printed!r}"
+        assert not expected or is_shown(expected, printed), f"{block.place} printed {printed!r}"
 
     def start(self, text: str) -> None:
         self.running.append(subprocess.Popen(["bash", "-c", f"exec {text}"], stderr=subprocess.DEVNULL, **self.options()))
@@ -119,7 +138,7 @@ class Reader:
             done = subprocess.run(
                 ["bash", "-euo", "pipefail", "-c", script], capture_output=True, text=True, timeout=280, **self.options()
             )
-            if done.returncode == 0 and expected.strip() in done.stdout:
+            if done.returncode == 0 and (not expected or is_shown(expected, done.stdout)):
                 return
             assert expected, f"{block.place} failed: {done.stdout}{done.stderr}"
             assert time.monotonic() < deadline, f"{block.place} printed {done.stdout}{done.stderr}"

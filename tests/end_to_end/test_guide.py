@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ._command import free_port, serving
-from ._guide import Reader, blocks_of
+from ._guide import Reader, blocks_of, is_shown
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 DEFAULT_ADDRESS, SECURED_PORT = "127.0.0.1:9092", "9093"
@@ -50,6 +50,22 @@ def test_the_blocks_of_a_page_that_needs_no_server(tmp_path: Path, page: str) ->
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("shown", "printed", "is_all"),
+    [
+        ("a\nb", "a\nb\n", True),
+        ("a", "a b", False),
+        ("a", "a\nb", False),
+        ("b", "a\nb", False),
+        ("a\n…\nz …", "a\nb\nc\nz 1", True),
+        ("a\n…\nz", "a\nz", True),
+        ("…\nb", "a\nc", False),
+    ],
+)
+def test_a_page_says_where_it_leaves_something_out(shown: str, printed: str, is_all: bool) -> None:
+    assert is_shown(shown, printed) is is_all
+
+
 def test_the_guide_is_built_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
