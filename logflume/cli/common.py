@@ -205,6 +205,8 @@ def _in_words(value: object) -> str:
     match value:
         case None:
             return ""
+        case Mapping() | list() | tuple() if not value:
+            return "none"
         case Mapping():
             return ", ".join(f"{name}={_in_words(each)}" for name, each in value.items())
         case list() | tuple():

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -47,16 +47,18 @@ def run_cold(*args: str, stdin: str = "", code: int = 0, timeout_s: float = 90) 
 
 
 @contextmanager
-def serving(data: Path, *options: str, folder: Path | None = None) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def serving(
+    data: Path, *options: str, folder: Path | None = None, command: Sequence[str] = LOGFLUME
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Run `logflume serve`; give its address and process once it is ready; it must end cleanly.
 
     Several run at once in the tests, so a registry and a SQL server, whose ports are fixed by default, are there only when
-    `options` ask for them. `folder`: where it runs, unless it is here.
+    `options` ask for them. `folder`: where it runs, unless it is here. `command`: of another environment.
     """
     address = f"127.0.0.1:{free_port()}"
     options = options if "--registry" in options else ("--registry", "off", *options)
     options = options if "--sql" in options else ("--sql", "off", *options)
-    argv = [*LOGFLUME, "serve", "--data", str(data), "--listen", address, *options]
+    argv = [*command, "serve", "--data", str(data), "--listen", address, *options]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder)
     try:
         read_until(process, "ready; Ctrl-C stops")

@@ -79,10 +79,15 @@ def line_form(line: str) -> str:
 
 @dataclass(slots=True)
 class Reader:
-    """Somebody who follows a page in a directory. `here`: what stands for the page's names of hosts and ports on this machine."""
+    """Somebody who follows a page in a directory.
+
+    `here`: what stands for the page's names of hosts and ports on this machine. `programs`: where `logflume` and `python` are;
+    None: those of this environment.
+    """
 
     folder: Path
     here: dict[str, str]
+    programs: Path | None = None
     scope: dict[str, Any] = field(default_factory=lambda: {"__name__": "__main__"})
     notebook: Notebook | None = None
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -144,7 +149,8 @@ class Reader:
             assert time.monotonic() < deadline, f"{block.place} printed {done.stdout}{done.stderr}"
 
     def options(self) -> dict[str, Any]:
-        path = f"{warm_commands()}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        ours = [warm_commands(), Path(sys.executable).parent] if self.programs is None else [self.programs]
+        path = os.pathsep.join([*map(str, ours), os.environ["PATH"]])
         return {
             "cwd": self.folder,
             "stdin": subprocess.DEVNULL,

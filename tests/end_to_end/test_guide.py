@@ -48,8 +48,6 @@ def test_the_blocks_of_a_page_that_needs_no_server(tmp_path: Path, page: str) ->
     Reader(tmp_path, {}).follow(blocks_of(DOCS / page))
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("shown", "printed", "is_all"),
     [
@@ -66,6 +64,8 @@ def test_a_page_says_where_it_leaves_something_out(shown: str, printed: str, is_
     assert is_shown(shown, printed) is is_all
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_guide_is_built_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}

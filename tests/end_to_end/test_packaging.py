@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
@@ -24,6 +23,7 @@ from logflume.sql import SqlEngine
 from logflume.sql.rest import SqlServer
 
 from ._command import free_port, run_cold, serving
+from ._guide import Reader, blocks_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("log", "streams", "sql", "connect", "logflume", "src", "pyproject.toml", "README.md", "LICENSE")
@@ -37,12 +37,6 @@ reveal_type(numbers.filter(lambda value: value > 1))
 numbers.filter(lambda key, value: key.startswith("a") and value > 1).to("b")
 numbers.map_values(lambda value: value + 1).filter(col.value > 2).to("c")
 app.table("t", str).filter(lambda value: value.isupper()).to("d")
-"""
-SCENE = """
-logflume topic create words
-printf 'a:1\\nb:2\\n' | logflume produce words -K :
-logflume consume words
-logflume sql -e "CREATE STREAM w (k STRING KEY, v STRING) WITH (KAFKA_TOPIC='words', VALUE_FORMAT='KAFKA'); SELECT * FROM w;"
 """
 
 
@@ -169,22 +163,17 @@ def test_the_base_installation_has_all_of_sql_but_its_engine(tmp_path: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_wheel_of_a_clean_checkout_runs_without_the_checkout(installed: Path, tmp_path: Path) -> None:
+def test_a_newcomer_with_a_wheel_of_a_clean_checkout_follows_the_first_page(installed: Path, tmp_path: Path) -> None:
     program = "import logflume.log.server, logflume.sql as sql; print(sql.__file__)"
     done = subprocess.run([installed / "bin" / "python", "-c", program], capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert done.stdout.startswith(str(installed)), done.stderr
-    environment = {
-        **os.environ,
-        "PATH": f"{installed}/bin{os.pathsep}{os.environ['PATH']}",
-        "LOGFLUME_DATA": str(tmp_path / "data"),
-    }
-    ran = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", SCENE],
-        capture_output=True, text=True, timeout=200, check=False, cwd=tmp_path, env=environment,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "a\t1\nb\t2\n" in ran.stdout
-    assert "K\tV\na\t1\nb\t2\n" in ran.stdout
+    programs = installed / "bin"
+    with serving(tmp_path / "data", folder=tmp_path, command=[str(programs / "logflume")]):
+        reader = Reader(tmp_path, {}, programs)
+        try:
+            reader.follow(blocks_of(ROOT / "docs" / "start.md"))
+        finally:
+            reader.stop()
 
 
 @pytest.mark.slow
