@@ -381,7 +381,7 @@ class Log(Protocol):
 
     @property
     def where(self) -> str:
-        """The data directory or bootstrap address it was opened with."""
+        """The data directory (absolute) or bootstrap address it was opened with; `connect` takes it again."""
         ...
 
     @property

@@ -7,6 +7,7 @@ the others' commands before it executes a statement, and running queries share p
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -104,7 +105,7 @@ class SqlEngine:
     def __init__(
         self,
         log: Log,
-        data_dir: Path,
+        data_dir: str | os.PathLike[str],
         *,
         service: str = DEFAULT_SERVICE,
         options: EngineOptions | None = None,
@@ -119,7 +120,7 @@ class SqlEngine:
         self.functions = library or builtin_library()
         self._session = Session()
         options = options or EngineOptions(heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS)
-        options = replace(options, state_dir=data_dir / "state")
+        options = replace(options, state_dir=Path(data_dir) / "state")
         make = live_engines(log, options) if on_spark is None else SparkQueries(log.admin(), on_spark, options.state_dir)
         running = RunningQueries(log, options, make)
         kind = LIVE if on_spark is None else SPARK

@@ -50,7 +50,7 @@ class Log:
 
     @property
     def where(self) -> str:
-        """The data directory or bootstrap address it was opened with."""
+        """The data directory (absolute) or bootstrap address it was opened with; `connect` takes it again."""
         return self._where
 
     @property
@@ -232,7 +232,7 @@ def connect(
     target = parse_where(where)
     loop = io_loop()
     if isinstance(target, Path):
-        return _open_directory(target, loop, client_id, timeout_s)
+        return _open_directory(target.absolute(), loop, client_id, timeout_s)
     text = where if isinstance(where, str) and where.startswith(PREFIX) else text_of(target)
     if security is None and not target[0].path:  # by a Unix socket one is the owner of the data, unless one says otherwise
         security = security_of(where)

@@ -435,6 +435,16 @@ def test_a_directory_opened_twice_in_a_process_is_one_log(tmp_path: Path) -> Non
         assert [r.value for r in read_all(again, "t")[0]] == [b"x"]
 
 
+def test_where_a_log_is_can_be_said_again_from_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with connect("./data") as log:
+        log.admin().create_topic("t")
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        with connect(log.where) as again:
+            assert again.admin().list_topics() == ["t"]
+
+
 def test_a_joined_directory_is_the_holders_log(server: ServerProcess, topic: str) -> None:
     with connect(server.address) as remote, connect(Path(server.data_dir)) as joined:
         remote.admin().create_topic(topic)

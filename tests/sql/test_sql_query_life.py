@@ -99,6 +99,18 @@ def test_a_query_of_an_id_that_was_used_before_begins_anew(engine: SqlEngine, lo
         eventually(again, "SELECT COUNT(*) FROM o;", [(5,)])
 
 
+def test_an_engine_over_a_directory_beside_one_stops_its_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with connect("./log") as log, SqlEngine(log, "sql") as engine:
+        list(engine.execute(SETUP + "CREATE TABLE counts AS SELECT n, COUNT(*) AS c FROM s GROUP BY n;"))
+        eventually(engine, "SELECT * FROM counts;", [("a", 1), ("b", 1)])
+        running = engine.following.running.engine("CTAS_COUNTS_0")
+        assert running is not None
+        engine.close()
+        assert running.has_ended
+        assert running.status().error is None
+
+
 class Refusing:
     """What runs a query, and cannot start."""
 
