@@ -15,6 +15,9 @@ def names() -> list[str]:
 
 def main(args: list[str]) -> int:
     """Run them; the exit code is that of the worst."""
+    if {"-h", "--help"} & set(args):
+        print(f"{__doc__}\nThere are: {', '.join(names())}; `python -m benchmarks.NAME --help` tells of one.")
+        return 0
     flags = [arg for arg in args if arg.startswith("-")]
     wanted = [arg for arg in args if not arg.startswith("-")]
     unknown = sorted(set(wanted) - set(names()))

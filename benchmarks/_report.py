@@ -41,7 +41,16 @@ def report(figures: Iterable[Figure]) -> None:
 
 def main(*measures: Callable[[], Iterable[Figure]]) -> None:
     """Run each measure and print its figures as they come; words on the command line choose measures by name."""
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        this = sys.modules["__main__"]
+        package = sys.modules.get(this.__package__ or "")  # of a benchmark that is a folder
+        print(package.__doc__ if package is not None and this.__package__ != "benchmarks" else this.__doc__)
+        return
+    names = [measure.__name__ for measure in measures]
     chosen = [word for word in sys.argv[1:] if not word.startswith("-")]
+    unknown = [word for word in chosen if not any(word in name for name in names)]
+    if unknown:
+        sys.exit(f"nothing is called {', '.join(unknown)} here; there is {', '.join(names)}")
     for measure in measures:
         if not chosen or any(word in measure.__name__ for word in chosen):
             report(measure())

@@ -1,4 +1,4 @@
-"""Runs the measures."""
+"""Runs the measures; `benchmarks.spark` says what they are."""
 
 from benchmarks._report import main
 

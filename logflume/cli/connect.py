@@ -67,7 +67,9 @@ def show_lines(statuses: Sequence[ConnectorStatus]) -> None:
         records = sum(task.records for task in status.tasks)
         rate = sum(task.rate for task in status.tasks)
         broken = sum(task.broken for task in status.tasks)
-        parts = [f"{status.name}: {status.state}", f"{records:,} record{'s' * (records != 1)}", f"{rate:,.0f}/s"]
+        parts = [f"{status.name}: {status.state}", f"{records:,} record{'s' * (records != 1)}"]
+        if status.state == "RUNNING":
+            parts.append(f"{rate:,.0f}/s")
         if status.state == "PAUSED":
             parts.append(f"`logflume connect resume {status.name}` lets it go on")
         if status.state == "COMPLETED" and not records:
