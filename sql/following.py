@@ -23,7 +23,7 @@ from .connectors import Connectors, ConnectorsOf
 from .errors import StatementError
 from .forsaken import Forsaken
 from .recorded import check_same, recorded_plan
-from .running import Left, RunningQueries, Wanted, application_of, compile_query
+from .running import Checked, Left, RunningQueries, Wanted, application_of, compile_query
 from .table_state import Tables
 
 _log = logging.getLogger("logflume.sql")
@@ -76,12 +76,12 @@ class Following:
             if self.connectors is not None:
                 self.connectors.keep({})
 
-    def record(self, command: Command, compiled: Plan | None = None) -> None:
+    def record(self, command: Command, query: Checked | None = None) -> None:
         """Write a command, then apply all up to it: its own, and those of others that came before it."""
         expected = self.commands.next_offset
         offset = self.commands.append(replace(command, expected=expected))
-        checked = {} if compiled is None or command.query_id is None else {command.query_id: compiled}
-        self.catch_up(needed=offset, compiled=checked if offset == expected else {})
+        checked = {} if query is None or command.query_id is None else {command.query_id: query}
+        self.catch_up(needed=offset, checked=checked if offset == expected else {})
 
     def last_command(self, *, at_least: int = -1) -> int:
         """Return the offset of the last command that is applied; before, read what is new unless it is `at_least` that."""
@@ -90,17 +90,17 @@ class Following:
                 self.catch_up()
             return self.commands.next_offset - 1
 
-    def catch_up(self, *, needed: int | None = None, compiled: Mapping[str, Plan] = MappingProxyType({})) -> None:
+    def catch_up(self, *, needed: int | None = None, checked: Mapping[str, Checked] = MappingProxyType({})) -> None:
         """Apply the commands that are new in the topic, then start and stop queries to fit.
 
-        `compiled`: queries of these commands as they were checked, by id, where nothing has changed since.
+        `checked`: queries of these commands by id, where nothing has changed since they were checked.
 
         Raises:
             LogflumeError: the command at offset `needed` could not be applied. Failures of others are kept in `problems`, except
                 those that lost a race when they were made: whoever made them was told then.
         """
         with self.lock:
-            self._apply(self.commands.read_new(stop=None if needed is None else needed + 1), needed, compiled)
+            self._apply(self.commands.read_new(stop=None if needed is None else needed + 1), needed, checked)
 
     def follow(self) -> None:
         """Apply the commands that have arrived, then start and stop queries to fit: for the one who calls it over and over.
@@ -113,7 +113,7 @@ class Following:
             self._left += [each for each in forsaken if each not in self._left]
             self._apply(self.commands.read_arrived(), None, MappingProxyType({}))
 
-    def _apply(self, commands: Iterator[tuple[int, Command]], needed: int | None, compiled: Mapping[str, Plan]) -> None:
+    def _apply(self, commands: Iterator[tuple[int, Command]], needed: int | None, checked: Mapping[str, Checked]) -> None:
         failure: LogflumeError | None = None
         for offset, command in commands:
             before = self.applied
@@ -128,7 +128,7 @@ class Following:
             if self.runs_queries:
                 self._left += self._ended_since(before)
         if self.runs_queries:
-            self._fit_queries(compiled)
+            self._fit_queries(checked)
             if self.connectors is not None:
                 self.connectors.keep(self.catalog.connectors)
         if failure is not None:
@@ -138,16 +138,17 @@ class Following:
         self.problems.append(f"command {offset} ({command.statement[:SHOWN_CHARACTERS]}): {text}")
         _log.warning("command %d cannot be applied: %s", offset, text)
 
-    def _fit_queries(self, compiled: Mapping[str, Plan]) -> None:
+    def _fit_queries(self, checked: Mapping[str, Checked]) -> None:
         """Stop queries that ended, changed or were paused since they were last fitted; start those that should run."""
         if self.applied is not self._fitted:
             self._stop_changed(self._fitted)
             self._wanted = {q: self._wanted_of(q, known) for q, known in self.applied.queries.items() if self._runs(q)}
         self._left = self.running.forget(self._left)
         wanted, known = dict(self._wanted), self.applied.queries
-        for query_id, plan in compiled.items():
+        for query_id, query in checked.items():
             if query_id in wanted:
-                wanted[query_id] = replace(wanted[query_id], compile=partial(self.compiled, query_id, known[query_id], plan))
+                again = partial(self.compiled, query_id, known[query_id], query.plan)
+                wanted[query_id] = replace(wanted[query_id], compile=again, topics=query.topics)
         self.running.keep(wanted)
         self._fitted = self.applied
 

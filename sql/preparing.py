@@ -20,7 +20,7 @@ from .planner import PlannedQuery, register_schemas
 from .properties import ENGINE, SPARK, check_property
 from .recorded import recorded_plan
 from .results import Message, Result
-from .running import application_of, compile_query
+from .running import Checked, application_of, compile_query
 from .upgrades import check_replaceable
 
 
@@ -86,11 +86,12 @@ def start(prepared: PreparedQuery, compiled: Plan, following: Following) -> Mess
     with following.lock:
         if letters is not None:
             ensure_dead_letter_topic(following.log.admin(), letters)
+        topics = None
         if following.runs_queries:
-            prepare_topics(compiled, following.log.admin())  # all by one request; who runs it would make its own ones after
+            topics = prepare_topics(compiled, following.log.admin())  # all by one request; who runs it would make its own after
         else:
             create_results(compiled, following.log.admin())
-        following.record(prepared.command, compiled)
+        following.record(prepared.command, Checked(compiled, topics))
     query_id = prepared.command.query_id
     where = ", on Spark (logflume sql on-spark)" if prepared.planned.query.engine == SPARK else ""
     return Message(f"{prepared.what}, running query with ID {query_id}{where}", query_id)

@@ -21,7 +21,16 @@ from logflume.log import Admin, InvalidInput, LogflumeError
 from logflume.log.interfaces import Log
 from logflume.streams import plan
 from logflume.streams.graph import Node, Repartition, Topology
-from logflume.streams.runtime import Engine, EngineOptions, EngineState, EngineStatus, TopicLook, Watches, forget_application
+from logflume.streams.runtime import (
+    Engine,
+    EngineOptions,
+    EngineState,
+    EngineStatus,
+    TopicLook,
+    TopicMap,
+    Watches,
+    forget_application,
+)
 from logflume.streams.seams import Plan
 
 from .catalog import QueryInfo
@@ -115,13 +124,23 @@ class Wanted:
     """A query that is to run, as this application. `compile` refuses one that is planned otherwise than when it was made; `load`
     pickles.
 
-    `letters`: its dead letter topic, if it has one of its own.
+    `letters`: its dead letter topic, if it has one of its own. `topics`: its topics as somebody has just prepared them; None: who
+    runs it does.
     """
 
     application: str
     compile: Callable[[], Plan]
     load: Callable[[], Plan]
     letters: str | None = None
+    topics: TopicMap | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A query that has been checked in full, as the streams runtime runs it, and its topics if they are there already."""
+
+    plan: Plan
+    topics: TopicMap | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +186,7 @@ def live_engines(log: Log, options: EngineOptions) -> MakeEngine:
 
     def made(plan: Plan, wanted: Wanted) -> Engine:
         letters = wanted.letters or options.dead_letter_topic
-        return Engine(plan, log, replace(options, dead_letter_topic=letters), look=look, watches=watches)
+        return Engine(plan, log, replace(options, dead_letter_topic=letters), topics=wanted.topics, look=look, watches=watches)
 
     return made
 

@@ -13,7 +13,7 @@ from .replay import replay
 from .run import describe_status, run_app
 from .status import CommitStatus, EngineState, EngineStatus, InputStatus, LeftOut, TaskStatus, added_up
 from .topic_look import TopicLook
-from .topics import create_results, ensure_dead_letter_topic, prepare_topics
+from .topics import TopicMap, create_results, ensure_dead_letter_topic, prepare_topics
 from .watch import Watches
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "StreamsError",
     "TaskStatus",
     "TopicLook",
+    "TopicMap",
     "Watches",
     "added_up",
     "create_results",

@@ -34,7 +34,7 @@ from .session import Session
 from .status import CommitTimes, EngineState, EngineStatus, InputStatus, LeftOut, RateMeter, TaskStatus, added_up
 from .task import Ending, Task, TaskCounts
 from .topic_look import TopicLook
-from .topics import ensure_dead_letter_topic, prepare_topics
+from .topics import TopicMap, ensure_dead_letter_topic, prepare_topics
 from .watch import Watch, Watches
 
 _decode_ask = msgspec.msgpack.Decoder(Ask).decode
@@ -46,8 +46,9 @@ _PAUSE_MIN_S, _PAUSE_MAX_S = 0.1, 5.0
 class Engine:
     """See the module. `start`, then `stop`; or `run_app` for a whole process. Thread-safe.
 
-    `look`: shared with other engines on the same log, so that all their inputs are asked about at once; `watches`: with others of
-    the process, so that one thread looks after all of them.
+    `topics`: as `prepare_topics` has just left them; None: it prepares them when it starts. `look`: shared with other engines on
+    the same log, so that all their inputs are asked about at once; `watches`: with others of the process, so that one thread
+    looks after all of them.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Engine:
         log: Log,
         options: EngineOptions | None = None,
         *,
+        topics: TopicMap | None = None,
         look: TopicLook | None = None,
         watches: Watches | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
@@ -64,7 +66,7 @@ class Engine:
         self.plan = plan
         self.options = options or EngineOptions()
         self._log_handle = log
-        self._look = look
+        self._topics, self._look = topics, look
         self._watches = watches or Watches()
         self._monotonic_s = monotonic_s
         self._wall_s = wall_s
@@ -98,7 +100,7 @@ class Engine:
         assert self._thread is None, "an engine is started once"
         admin = self._log_handle.admin()
         check_stores(self.plan, admin, self.options.drops)
-        topics = prepare_topics(self.plan, admin)
+        topics = self._topics or prepare_topics(self.plan, admin)
         if self.options.dead_letter_topic is not None:
             ensure_dead_letter_topic(admin, self.options.dead_letter_topic)
         self._directory = StateDirectory(self.options.state_dir, self.plan.application, host=socket.gethostname())

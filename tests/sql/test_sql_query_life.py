@@ -111,6 +111,20 @@ def test_an_engine_over_a_directory_beside_one_stops_its_queries(tmp_path: Path,
         assert running.status().error is None
 
 
+def test_the_topics_of_a_new_query_are_prepared_once(engine: SqlEngine, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared: list[list[str]] = []
+    ensure = type(log.admin()).ensure_topics
+
+    def noted(admin: Any, wanted: Any) -> Any:
+        prepared.append(sorted(wanted))
+        return ensure(admin, wanted)
+
+    monkeypatch.setattr(type(log.admin()), "ensure_topics", noted)
+    list(engine.execute("CREATE TABLE counts AS SELECT n, COUNT(*) AS c FROM s GROUP BY n;"))
+    assert [len(topics) for topics in prepared] == [3], "its result, a changelog, a repartition topic"
+    eventually(engine, "SELECT * FROM counts;", [("a", 1), ("b", 1)])
+
+
 class Refusing:
     """What runs a query, and cannot start."""
 
