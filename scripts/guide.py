@@ -42,7 +42,7 @@ def on_files(files: Files, config: Any) -> Files:
     made = {
         "connector-options.md": "\n".join(connector_lines()),
         "licences.md": "\n".join(licence_lines()),
-        "limits.md": promises((root / "README.md").read_text()),
+        "limits.md": promises((root / "README.md").read_text()) + broker_limits((root / "ARCHITECTURE.md").read_text()),
         "examples.md": "\n".join(example_lines(root / "examples")),
         **pictures(root / "examples"),
         **page_pictures(root / "docs"),
@@ -74,6 +74,12 @@ def promises(readme: str) -> str:
     """Return the page of guarantees and limits, which README tells; its links to other files of the sources are plain words."""
     sections = [f"## {title}\n{readme.partition(f'## {title}')[2].partition('## ')[0]}" for title in PROMISES]
     return "# Guarantees and limits\n\n" + LINK.sub(r"\1", "\n".join(sections))
+
+
+def broker_limits(architecture: str) -> str:
+    """Return the part of the limits that the broker keeps, each with its setting and what happens at it."""
+    title = "Limits of the broker"
+    return f"\n## {title}\n{architecture.partition(f'### {title}')[2].partition('### ')[0]}"
 
 
 def example_lines(folder: Path) -> Iterator[str]:

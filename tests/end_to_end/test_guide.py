@@ -75,6 +75,7 @@ def test_the_guide_is_built_without_a_warning_and_loads_nothing_from_elsewhere(t
     assert {page.replace(".md", ".html") for page in PAGES} <= set(pages)
     assert "parquet-sink" in pages["connector-options.html"]
     assert "tumbling" in pages["api.html"]
+    assert "queued.max.request.bytes" in pages["limits.html"]
     (style,) = tmp_path.glob("assets/extra.css")
     assert "pre-wrap" in style.read_text(), "a narrow screen shows long lines of code whole"
     for name, text in pages.items():
