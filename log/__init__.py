@@ -25,7 +25,7 @@ from .errors import (
 from .internal_topics import SERVICE_PREFIX, check_own_topic, is_hidden_topic, is_internal_topic
 
 if TYPE_CHECKING:
-    from .batch.columns import key_partitions, load_kernels
+    from .batch.columns import content_hashes, key_partitions, load_kernels
     from .batch.murmur2 import key_partition
     from .batch.spans import span_objects
     from .broker.settings.table import topic_config_names
@@ -112,7 +112,7 @@ _LAZY = {
         ),
         "interfaces",
     ),
-    **dict.fromkeys(("key_partitions", "load_kernels"), "batch.columns"),
+    **dict.fromkeys(("content_hashes", "key_partitions", "load_kernels"), "batch.columns"),
     "key_partition": "batch.murmur2",
     "span_objects": "batch.spans",
     **dict.fromkeys(("ErrorCode", "KafkaError"), "protocol"),
@@ -174,6 +174,7 @@ __all__ = [
     "connect",
     "connect_as_owner",
     "connect_async",
+    "content_hashes",
     "default_broker",
     "default_where",
     "is_hidden_topic",

@@ -6,6 +6,7 @@ The loops run in numba kernels (`kernels.py`) when they are loaded, else in plai
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from types import ModuleType
 
 import numpy as np
@@ -21,6 +22,9 @@ from .tiers import kernel_tier
 
 _RECORD_OVERHEAD_BYTES = 36
 """Most a record adds to its key, value and headers: seven varints (two of 10 bytes at most, others of 5) and one byte."""
+
+
+_LARGEST = 2**31 - 1
 
 
 def load_kernels() -> bool:
@@ -158,13 +162,23 @@ def row_sizes(chunk: Chunk) -> I64:
 
 def key_partitions(chunk: Chunk, partition_count: int) -> I32:
     """Kafka's default partition of each keyed row (murmur2 of the key), int32[N]; -1 for rows with a null key."""
+    return _murmur2_modulo(chunk, chunk.key_starts, chunk.key_sizes, chunk.keys, partition_count)
+
+
+def content_hashes(chunk: Chunk) -> tuple[I32, I32]:
+    """31 bits of murmur2 of each row's key, and of its value; -1 for null."""
+    return (
+        _murmur2_modulo(chunk, chunk.key_starts, chunk.key_sizes, chunk.keys, _LARGEST),
+        _murmur2_modulo(chunk, chunk.value_starts, chunk.value_sizes, chunk.values, _LARGEST),
+    )
+
+
+def _murmur2_modulo(chunk: Chunk, starts: I64, sizes: I32, cells: Callable[[], Sequence[bytes | None]], modulus: int) -> I32:
+    """Return the hashes of a column without their sign, modulo a number; `cells`: gives it as objects."""
     kernels = kernel_tier().kernels(len(chunk))
     if kernels is None:
-        keys = chunk.keys()
-        return np.array([-1 if key is None else key_partition(key, partition_count) for key in keys], np.int32)
-    _check_spans(chunk, chunk.key_starts, chunk.key_sizes)
-    partitions = np.empty(len(chunk), np.int32)
-    kernels.murmur2_partitions(
-        chunk.buffer, np.ascontiguousarray(chunk.key_starts), np.ascontiguousarray(chunk.key_sizes), partition_count, partitions
-    )
-    return partitions
+        return np.array([-1 if cell is None else key_partition(cell, modulus) for cell in cells()], np.int32)
+    _check_spans(chunk, starts, sizes)
+    hashes = np.empty(len(chunk), np.int32)
+    kernels.murmur2_partitions(chunk.buffer, np.ascontiguousarray(starts), np.ascontiguousarray(sizes), modulus, hashes)
+    return hashes

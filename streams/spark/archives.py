@@ -1,7 +1,8 @@
 """Archives: committed records of topics as Parquet files with their offsets, for a history that the log itself need not keep.
 
 PATH/<topic>/<topic>-<partition>-<start>-<end>.parquet holds what a committed reader sees of offsets [start, end): columns
-`offset`, `timestamp_ms`, `key`, `value` and `headers`, in order of offsets. PATH is a directory or what pyarrow knows (s3://...).
+`offset`, `timestamp_ms`, `key`, `value`, `headers` and `digest` (`digests.py`), in order of
+offsets. PATH is a directory or what pyarrow knows (s3://...).
 A file appears whole, so its name says what it has: the files of a partition must follow each other, and the log after them.
 An archive may also be tables that list such files (`archive_tables.py`): delta:PATH, iceberg:CATALOG/NAMESPACE.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, pairwise
 from pathlib import Path
@@ -21,15 +22,18 @@ import numpy as np
 from logflume.log import Chunk, InvalidInput, Log, LogflumeError, TopicPartition
 
 from .archive_tables import DataFile, TableUnreadable, check_spans, is_table, open_table
+from .digests import row_digests
 from .ranges import OffsetRange, RangeLost, read_range
 
 BATCH_RECORDS, BATCH_BYTES = 100_000, 64 << 20
-COLUMNS = ("offset", "timestamp_ms", "key", "value", "headers")
+COLUMNS = ("offset", "timestamp_ms", "key", "value", "headers", "digest")
 _NAME = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,10})-(?P<start>\d{20})-(?P<end>\d{20})\.parquet")
+_OWN_NAME = re.compile(r".+-\d{1,10}-\d{20}-\d{20}-[0-9a-f]{32}\.parquet")
+"""Of a table's file that `logflume archive` has written."""
 
 
 class ArchiveUnreadable(LogflumeError):
-    """A file of an archive cannot be read, or does not hold what its name says; names it."""
+    """A file of an archive cannot be read, or does not hold what its name says or what was archived; names it."""
 
     code = "ARCHIVE_UNREADABLE"
 
@@ -173,7 +177,7 @@ def _read(file: ArchiveFile, start: int, end: int) -> Iterator[Chunk]:
                     )
                 first, stop = (int(each) for each in np.searchsorted(offsets, (start, end)))
                 if first < stop:
-                    yield _chunk(file.held.topic_partition, batch.slice(first, stop - first), offsets[first:stop])
+                    yield _chunk(file, batch.slice(first, stop - first), offsets[first:stop])
     except (pa.ArrowException, OSError, KeyError) as error:
         raise ArchiveUnreadable(f"cannot read the archive's file {file.path}: {error}") from error
 
@@ -194,7 +198,7 @@ def _read_parts(file: ArchiveFile, start: int, end: int) -> Iterator[Chunk]:
                 offsets = batch.column("offset").to_numpy()
                 if not (np.diff(offsets) > 0).all():
                     raise ArchiveUnreadable(f"{file.path} holds offsets of {at} to {until} twice; make it anew")
-                yield _chunk(file.held.topic_partition, batch, offsets)
+                yield _chunk(file, batch, offsets)
             at = until
     except (pa.ArrowException, OSError, KeyError) as error:
         raise ArchiveUnreadable(f"cannot read the archive's table {file.path}: {error}") from error
@@ -232,15 +236,21 @@ def arrow_schema() -> Any:
 
     binary = pa.binary()
     headers = pa.list_(pa.struct([("name", pa.string()), ("value", binary)]))
-    types = (pa.int64(), pa.int64(), binary, binary, headers)
+    types = (pa.int64(), pa.int64(), binary, binary, headers, pa.int32())
     return pa.schema([*zip(COLUMNS, types, strict=True), ("partition", pa.int32())])
 
 
 def check_file(file: ArchiveFile) -> None:
-    """Raise ArchiveUnreadable unless a file's footer says that it has the columns, and the offsets of its name, in order."""
+    """Raise ArchiveUnreadable unless a file's footer says that it has the columns, and the offsets of its name, in order.
+
+    Of a table the rows of files that others have written are read: those of a file of ours are as they were archived.
+    """
     if file.parts is not None:
         for each in file.parts:
             _footer(each.path, *_place(each.path), more=("partition",))
+        others = tuple(each for each in file.parts if not _OWN_NAME.fullmatch(each.path.rpartition("/")[2]))
+        for _ in _read_parts(replace(file, parts=others), file.held.start, file.held.end):
+            pass
         return
     names, footer = _footer(file.path, open_root(file.root)[0], file.path)
     last = file.held.start - 1
@@ -268,7 +278,11 @@ def _footer(name: str, system: Any, path: str, *, more: Sequence[str] = ()) -> t
     return names, footer
 
 
-def _chunk(tp: TopicPartition, rows: Any, offsets: Any) -> Chunk:
+def _chunk(file: ArchiveFile, rows: Any, offsets: Any) -> Chunk:
+    """Return rows as a chunk. Raises ArchiveUnreadable: one is not what was archived."""
+    import pyarrow.compute as pc
+
+    tp = file.held.topic_partition
     found = rows.column("headers")
     if len(found.flatten()):
         keys, values, times = (rows.column(name).to_pylist() for name in ("key", "value", "timestamp_ms"))
@@ -277,6 +291,12 @@ def _chunk(tp: TopicPartition, rows: Any, offsets: Any) -> Chunk:
     else:
         chunk = Chunk.from_arrow(tp.topic, rows, partition=tp.partition)
     chunk.offsets, chunk.next_offset = offsets.astype(np.int64), int(offsets[-1]) + 1
+    is_changed = pc.fill_null(pc.not_equal(rows.column("digest"), row_digests(chunk)), True).to_numpy(zero_copy_only=False)
+    if is_changed.any():
+        raise ArchiveUnreadable(
+            f"{tp.topic}-{tp.partition} at offset {offsets[is_changed.argmax()]} in the archive's {file.path} is not what was "
+            "archived: others have changed it (UPDATE); restore an older version, or archive anew elsewhere"
+        )
     return chunk
 
 

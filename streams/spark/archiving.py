@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from logflume.log import Chunk, InvalidInput, Log, LogflumeError, TopicPartition
+from logflume.log import Chunk, InvalidInput, Log, LogflumeError, TopicPartition, load_kernels
 
 from .archive_tables import ArchiveConflict, TopicTable, is_table, open_table
 from .archives import (
@@ -32,9 +32,11 @@ from .archives import (
     make_directory,
     open_root,
 )
+from .digests import row_digests
 from .ranges import OffsetRange, RangeLost, read_range, split
 
 RECORDS_PER_FILE = 1_000_000
+KERNELS_FROM_RECORDS = 50_000
 UNFINISHED = ".unfinished"
 STATISTICS = ["offset", "timestamp_ms", "partition"]
 GROUP_RECORDS, GROUP_BYTES = 100_000, 64 << 20
@@ -70,6 +72,8 @@ def archive_topic(
             join_history(whole, files)
             first = max(files[-1].held.end if files else 0, whole.start)
             wanted += split(OffsetRange(*tp, first, max(first, whole.end)), records_per_file)
+        if sum(map(len, wanted)) >= KERNELS_FROM_RECORDS:
+            load_kernels()
         for each in wanted:
             name = place.name(each)
             records = _write(place.system, name, read_range(log, each))
@@ -230,6 +234,7 @@ def _write(system: Any, name: str, chunks: Iterator[Chunk]) -> int:
                 plain = chunk.to_arrow()
                 key, value = (plain.column(name).cast(binary) for name in ("key", "value"))
                 columns = [plain.column("offset"), plain.column("timestamp_ms"), key, value, header_column(chunk)]
+                columns.append(pa.array(row_digests(chunk)))
                 columns.append(pa.array(np.full(len(chunk), chunk.partition, np.int32)))
                 batches.append(pa.RecordBatch.from_arrays(columns, schema=schema))
                 records += len(chunk)

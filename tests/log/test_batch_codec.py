@@ -168,6 +168,20 @@ def test_both_tiers_place_keys_on_the_same_partition(keys: list[bytes | None], p
         assert columns.key_partitions(chunk, partition_count).tolist() == compiled
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.none() | st.binary(max_size=11), st.none() | st.binary(max_size=40)), min_size=1, max_size=20))
+def test_both_tiers_hash_contents_alike_and_null_apart(rows: list[tuple[bytes | None, bytes | None]]) -> None:
+    chunk = Chunk.from_columns("t", [key for key, _ in rows], [value for _, value in rows], [0] * len(rows))
+    found = []
+    for is_compiled in (True, False):
+        with tier(is_compiled):
+            found.append([hashes.tolist() for hashes in columns.content_hashes(chunk)])
+    assert found[0] == found[1]
+    assert [[each == -1 for each in hashes] for hashes in found[0]] == [
+        [cell is None for cell in cells] for cells in zip(*rows, strict=True)
+    ]
+
+
 def test_many_spans_become_the_same_objects_in_both_tiers() -> None:
     sizes = [0, 1, 31, 32, 255, 256, 65_535, 65_536, 70_000] * 10
     values: list[bytes | None] = [bytes([i % 251]) * size for i, size in enumerate(sizes)]

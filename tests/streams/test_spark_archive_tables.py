@@ -285,6 +285,48 @@ def test_rows_that_are_deleted_by_writing_files_anew_are_missed(log: Log, kind: 
         find_archive(root, ["orders"])
 
 
+def change(kind: str, root: str, column: str, value: Any, *, offset: int) -> None:
+    """Change a column of one row of the first partition, as an UPDATE does: the number of rows stays."""
+    if kind == "delta":
+        table = DeltaTable(f"{root.removeprefix('delta:')}/orders")
+        done = table.update(
+            {column: f"X'{value.hex()}'" if isinstance(value, bytes) else str(value or "NULL")},
+            predicate=f'partition = 0 AND "offset" = {offset}',
+        )
+        assert done["num_updated_rows"] == 1
+        return
+    iceberg = load_catalog("home").load_table("kept.orders")
+    rows = iceberg.scan().to_arrow()
+    at = list(zip(rows.column("partition").to_pylist(), rows.column("offset").to_pylist(), strict=True)).index((0, offset))
+    cells = rows.column(column).to_pylist()
+    cells[at] = value
+    place = rows.schema.get_field_index(column)
+    iceberg.overwrite(rows.set_column(place, rows.schema.field(place), pa.array(cells, rows.schema.field(place).type)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("column", "value"), [("value", b"another"), ("key", None), ("timestamp_ms", 77), ("digest", None)])
+def test_a_row_that_others_have_changed_is_named_by_who_reads_it_and_by_the_check(
+    log: Log, kind: str, place: Callable[[str], str], column: str, value: Any
+) -> None:
+    root = place(kind)
+    send_orders(log, 60, seed=6, start_ms=5_000_000)
+    archive_topic(log, "orders", root)
+    ends = settled_ends(log)
+    log.admin().delete_records(dict(ends))
+    change(kind, root, column, value, offset=3)
+    wanted = r"orders-0 at offset 3 .* not what was archived.*UPDATE"
+    with pytest.raises(ArchiveUnreadable, match=wanted):
+        records_of(log, OffsetRange(*ORDERS[0], 0, ends[ORDERS[0]]), root)
+    with pytest.raises(ArchiveUnreadable, match=wanted):
+        run_backfill(plan_backfill(loader("batch", "direct"), log.where, history=root), LocalRunner())
+    problems = [meeting.problem for meeting in check_archive(log, "orders", root)]
+    assert "orders-0 at offset 3" in str(problems[0])
+    assert problems[1:] == [None] * (PARTITIONS - 1)
+    for tp in ORDERS[1:]:
+        assert len(records_of(log, OffsetRange(*tp, 0, ends[tp]), root)) == ends[tp]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("is_empty", [False, True])
 def test_an_archiver_whose_table_was_changed_meanwhile_may_try_again(

@@ -283,6 +283,32 @@ def test_the_check_names_what_does_not_meet(log: Log, tmp_path: Path) -> None:
     assert ["nothing is archived, and the log starts at" in str(problem) for problem in said()] == [True] * PARTITIONS
 
 
+def test_headers_that_others_have_changed_are_told_by_who_reads_them(log: Log, tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    root = str(tmp_path)
+    producer = log.producer()
+    for number in range(3):
+        producer.send("orders", b"same", partition=0, timestamp_ms=number, headers=(("h", b"%d" % number), ("h", None)))
+    producer.close()
+    whole = OffsetRange(*ORDERS[0], 0, 3)
+    before = records_of(log, whole, None)
+    archive_topic(log, "orders", root)
+    log.admin().delete_records({ORDERS[0]: 3})
+    assert records_of(log, whole, root) == before
+    path = find_archive(root, ["orders"])[ORDERS[0]][0].path
+    table = pq.read_table(path)
+    headers = table.column("headers").to_pylist()
+    place = table.schema.get_field_index("headers")
+    for changed in ([headers[0], headers[1], headers[2][:1]], [headers[0], [], headers[2]]):
+        pq.write_table(
+            table.set_column(place, table.schema.field(place), pa.array(changed, table.schema.field(place).type)), path
+        )
+        with pytest.raises(ArchiveUnreadable, match=r"orders-0 at offset [12] .*not what was archived"):
+            records_of(log, whole, root)
+
+
 def test_an_archive_is_no_file(log: Log, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InvalidInput, match=r"cannot make the directory .*file"):
