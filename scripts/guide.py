@@ -86,11 +86,15 @@ def example_lines(folder: Path) -> Iterator[str]:
     """Yield the page of examples, each with its picture and its program."""
     yield "# Examples\n"
     yield "Programs to copy, from `examples/` of the sources; `tests/end_to_end/test_examples.py` has data and results of each.\n"
+    yield "The commands below each load its data and run it, from the sources' folder. The topics have names that pages of this"
+    yield "guide use too: give them a log of their own (`logflume serve --data examples-data`).\n"
     for name in EXAMPLES:
         _, told, program = (folder / f"{name}.py").read_text().split('"""', 2)
         title, _, rest = told.partition(": ")
-        yield f"## {title}\n\n{rest.partition(chr(10))[0]}\n\n![Its topology](pictures/{name}.svg)\n"
-        yield f"```python\n{program.strip()}\n```\n"
+        sentence = rest.partition("\n")[0]
+        commands = "\n".join(line for line in rest.splitlines() if line.startswith("logflume "))
+        yield f"## {title}\n\n{sentence[0].upper()}{sentence[1:]}\n\n![Its topology](pictures/{name}.svg)\n"
+        yield f"```python\n{program.strip()}\n```\n```bash\n{commands}\n```\n"
 
 
 def pictures(folder: Path) -> dict[str, str]:

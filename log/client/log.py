@@ -48,6 +48,9 @@ class Log:
         self._cluster, self._keeping_fresh = loop.run(start())
         self._admin = Admin(self._cluster, loop)
 
+    def __repr__(self) -> str:
+        return f"<Log at {self._where}{', closed' if self._is_closed else ''}>"
+
     @property
     def where(self) -> str:
         """The data directory (absolute) or bootstrap address it was opened with; `connect` takes it again."""

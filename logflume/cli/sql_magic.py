@@ -1,4 +1,4 @@
-"""The cell magic of notebooks, `%%sql`: a cell of statements, executed as `logflume sql -e` does, its results shown as tables."""
+"""The magic of notebooks: `%%sql` is a cell of statements, `%sql` a line of one; as `logflume sql -e`, results as tables."""
 
 from __future__ import annotations
 
@@ -50,12 +50,15 @@ class SqlCells:
         self._last_place = None
         self._opened.close()
 
-    def sql(self, line: str, cell: str) -> None:
-        given = _arguments().parse(line)
+    def sql(self, line: str, cell: str | None = None) -> None:
+        if cell is None:
+            given, text = _arguments().parse(""), _statement(line)
+        else:
+            # What stands in the magic's line is the cell's first line, so places are those of the cell.
+            given, text = _arguments().parse(line), "\n" + cell
         try:
             runner = self._runner(given)
-            # What stands in the magic's line is the cell's first line, so places are those of the cell.
-            kept = runner.run_cell("\n" + cell, rows_max=given.rows, live_s=given.seconds, is_kept=given.name is not None)
+            kept = runner.run_cell(text, rows_max=given.rows, live_s=given.seconds, is_kept=given.name is not None)
         except LogflumeError as error:
             from logflume.sql.render import error_text
 
@@ -118,6 +121,17 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; %%sql? says what it takes")
 
 
+def _statement(line: str) -> str:
+    """Return what stands behind `%sql`. Raises UsageError if that is no statement."""
+    from IPython.core.error import UsageError
+
+    if not line.strip():
+        raise UsageError("%sql takes a statement, such as %sql SHOW STREAMS; a cell of several begins with %%sql")
+    if line.lstrip().startswith("--"):
+        raise UsageError(f"%sql takes a statement alone; options stand in the first line of a cell: %%sql {line.strip()}")
+    return line
+
+
 def _name(text: str) -> str:
     if not text.isidentifier() or keyword.iskeyword(text):
         raise argparse.ArgumentTypeError(f"expected a name of Python, found {text!r}")
@@ -157,10 +171,14 @@ def _arguments() -> _Parser:
 
 def load(shell: InteractiveShell) -> None:
     """Give a notebook the magic."""
+    from IPython.core.magic import no_var_expand
+
     SqlCells.sql.__doc__ = _arguments().format_help()
-    shell.magics_manager.register_function(SqlCells(shell).sql, "cell")
+    no_var_expand(SqlCells.sql)
+    shell.magics_manager.register_function(SqlCells(shell).sql, "line_cell")
 
 
 def unload(shell: InteractiveShell) -> None:
     """Take the magic from a notebook, and end its sessions."""
-    shell.magics_manager.magics["cell"].pop("sql").__self__.close()
+    for kind in ("line", "cell"):
+        shell.magics_manager.magics[kind].pop("sql").__self__.close()

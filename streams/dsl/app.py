@@ -94,8 +94,10 @@ class App:
         self.state_dir = state_dir or os.environ.get("LOGFLUME_STATE_DIR") or _default_state_dir(self.log)
         self._graph = Graph(name, default_registry() if registry is None else registry)
 
-    def __getattr__(self, name: str) -> Any:
-        raise missing("an application", name, dir(type(self)))
+    if not TYPE_CHECKING:  # for it the names are those that there are
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing("an application", name, dir(type(self)))
 
     @overload
     def stream(self, topic: str, value: type[V], *, key: type[K], **options: Unpack[StreamOptions]) -> Stream[K, V]: ...

@@ -74,8 +74,10 @@ class Stream(Generic[K, V], metaclass=Face):
     node: g.Node = field(repr=False)
     base: str
 
-    def __getattr__(self, name: str) -> Any:
-        raise missing_step(self, "a stream", name)
+    if not TYPE_CHECKING:  # for it the names are those that there are
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_step(self, "a stream", name)
 
     def _repr_svg_(self) -> str:
         return picture(self.graph, self.node)

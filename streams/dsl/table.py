@@ -55,8 +55,10 @@ class Grouped(Generic[K, V], metaclass=Face):
     base: str
     over: g.Window | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        raise missing_step(self, "a grouped stream", name)
+    if not TYPE_CHECKING:  # for it the names are those that there are
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_step(self, "a grouped stream", name)
 
     def window(self, window: g.Window) -> Grouped[Any, V]:
         """Aggregate per window: `window(lf.tumbling(hours=1, grace=lf.minutes(10)))`, or per `lf.session(minutes=30)`."""
@@ -229,8 +231,10 @@ class Table(Generic[K, V], metaclass=Face):
     node: g.Node = field(repr=False)
     base: str
 
-    def __getattr__(self, name: str) -> Any:
-        raise missing_step(self, "a table", name)
+    if not TYPE_CHECKING:  # for it the names are those that there are
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_step(self, "a table", name)
 
     def _repr_svg_(self) -> str:
         return picture(self.graph, self.node)

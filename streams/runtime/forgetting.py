@@ -71,7 +71,9 @@ def reset_application(log: Log, plan: Plan, state_dir: Path) -> list[str]:
     """
     admin = log.admin()
     if members := members_of(admin, plan.application):
-        raise InvalidInput(f"{plan.application!r} runs: {len(members)} member(s) are in its group; stop it first")
+        raise InvalidInput(
+            f"{plan.application!r} runs: {len(members)} member{'s' * (len(members) != 1)} in its group; stop it first"
+        )
     topics = sorted(internal_topics(plan) & set(admin.list_topics(include_internal=True)))
     forget_application(log, state_dir, plan.application, topics)
     return topics

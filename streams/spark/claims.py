@@ -39,7 +39,8 @@ def check_unused(log: Log, application: str, *, is_stable: bool = False) -> None
     members = len(admin.describe_group(application).members)
     if members:
         raise InvalidInput(
-            f"application {application!r} is running ({members} members): stop it, or give the backfill another name"
+            f"application {application!r} is running ({members} member{'s' * (members != 1)}): "
+            "stop it, or give the backfill another name"
         )
     offsets = admin.group_offsets(application, is_stable=is_stable)
     if offsets and read_times(offsets).claim is None:

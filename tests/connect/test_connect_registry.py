@@ -127,20 +127,20 @@ def test_settings_that_cannot_be_are_refused_before_anything_runs(
         load_connector(source(tmp_path, MemoryRegistry().location, **converter))
 
 
-def test_the_connector_of_the_readme_runs_with_the_registry_of_the_environment(
+def test_the_connector_of_the_guide_runs_with_the_registry_of_the_environment(
     log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry = MemoryRegistry()
     monkeypatch.setenv("LOGFLUME_REGISTRY", registry.location)
-    text = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
-    found = re.search(r'```toml title="customers\.toml"\n(.*?)```', text, re.DOTALL)
+    text = (Path(__file__).resolve().parents[2] / "docs" / "schemas.md").read_text(encoding="utf-8")
+    found = re.search(r'```ini title="customers\.toml"\n(.*?)```', text, re.DOTALL)
     assert found is not None
     (tmp_path / "customers.toml").write_text(found.group(1))
     (tmp_path / "customers.csv").write_text("id,name\n1,ann\n2,bob\n")
     monkeypatch.chdir(tmp_path)
     assert run(log, read_config_file("customers.toml")).state is State.COMPLETED
-    assert [frame_schema_id(record.value or b"") for record in read(log, "customers")] == [
-        registry.latest("customers-value").id
+    assert [frame_schema_id(record.value or b"") for record in read(log, "avro-customers")] == [
+        registry.latest("avro-customers-value").id
     ] * 2
 
 

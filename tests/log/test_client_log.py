@@ -392,6 +392,13 @@ def test_any_request_can_be_sent(log: Log, topic: str) -> None:
         log.admin().request("Metadta")
 
 
+def test_a_log_shows_where_it_is_and_whether_it_is_closed(server: ServerProcess) -> None:
+    opened = connect(server.address)
+    assert repr(opened) == f"<Log at {server.address}>"
+    opened.close()
+    assert repr(opened) == f"<Log at {server.address}, closed>"
+
+
 def test_what_is_closed_stays_closed(log: Log, topic: str) -> None:
     log.admin().create_topic(topic)
     producer, consumer = log.producer(), log.consumer(group_id="g")

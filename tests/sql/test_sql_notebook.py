@@ -50,6 +50,13 @@ def test_rows_are_a_table_and_data_under_a_name(opened: Notebook) -> None:
     assert kept["M"].tolist() == [{"<a>": 1}, None, None]
 
 
+def test_a_line_is_a_cell_of_one_statement(opened: Notebook) -> None:
+    (shown,) = opened.run("id = 7\n%sql SELECT id FROM s WHERE m['<a>'] = 1;").shown
+    assert shown.startswith("ID\n1\n1 row; ")
+    (shown,) = opened.run("%sql SELECT '{id} $id' AS said FROM s LIMIT 1").shown
+    assert shown.startswith("SAID\n{id} $id\n"), "a statement is taken as it stands"
+
+
 def test_no_more_rows_are_shown_than_asked_for(opened: Notebook) -> None:
     (shown,) = opened.run("%%sql --rows 2\nSELECT id FROM s;").shown
     assert shown.startswith("ID\n1\n2\n2 rows; ")
@@ -123,6 +130,12 @@ SELECT * FROM t EMIT CHANGES LIMIT 2;""")
         ("%%sql --data x --bootstrap y:1\nSHOW STREAMS;", "give either --data or --bootstrap, not both"),
         ("%%sql --server y:1\nSHOW STREAMS;", "--server is a URL such as http://127.0.0.1:8088, found 'y:1'"),
         ("%%sql --server http://127.0.0.1:1\nSHOW STREAMS;", "127.0.0.1:1"),
+        ("%sql SELECT idd FROM s", "line 1, column 8: SELECT column 'IDD' cannot be resolved. Did you mean ID?"),
+        ("%sql", "UsageError: %sql takes a statement, such as %sql SHOW STREAMS; a cell of several begins with %%sql"),
+        (
+            "%sql --data ./data",
+            "UsageError: %sql takes a statement alone; options stand in the first line of a cell: %%sql --data",
+        ),
         ("%%sql --halp\nSHOW STREAMS;", "UsageError: unrecognized arguments: --halp; %%sql? says what it takes"),
         ("%%sql 'a\nSHOW STREAMS;", "UsageError: No closing quotation: 'a"),
         ("%%sql class\nSHOW STREAMS;", "expected a name of Python, found 'class'"),

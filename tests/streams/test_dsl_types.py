@@ -57,6 +57,10 @@ def wrong(order: Total) -> int:
     return order.cents
 orders.map_values(wrong)  # error
 app.stream("x", Order, formt="AVRO")  # error
+app.straem("x")  # error
+orders.fliter(col.cents > 5)  # error
+orders.group_by_key().cuont()  # error
+users.to_straem()  # error
 def untyped(stream: lf.Stream, table: lf.Table) -> None:
     reveal_type(stream)  # Stream[Any, Any]
 """

@@ -221,7 +221,10 @@ class ShareGroups(EpochRules[ShareGroup, ShareMember]):
         except Refused as refused:
             return refused.error, str(refused)
         if group is not None and group.members:
-            return ErrorCode.NON_EMPTY_GROUP, f"Share group {group_id} has {len(group.members)} members; stop them first."
+            return (
+                ErrorCode.NON_EMPTY_GROUP,
+                f"Share group {group_id} has {len(group.members)} member{'s' * (len(group.members) != 1)}; stop all first.",
+            )
         return None
 
     def initialize(self, group_id: str, topics: Mapping[bytes, TopicState]) -> Reply:
