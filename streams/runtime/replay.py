@@ -17,8 +17,8 @@ _PER_TRANSACTION = 5_000
 def replay(log: Log, topic: str, *, limit: int | None = None) -> Mapping[str, int]:
     """Send the dead letters of a topic that were not sent back before to the topics that they name; return topic -> how many.
 
-    The headers that say why they were kept are left out, so that a record is what it was. The group `<topic>-replay` remembers
-    how far this has come.
+    Those that are there when it begins: what is still wrong comes back meanwhile, and would go round for ever. The headers that say
+    why they were kept are left out, so that a record is what it was. The group `<topic>-replay` remembers how far this has come.
 
     Raises:
         UnknownName: no such topic. InvalidInput: a record that is no dead letter; what came before it has been sent.
@@ -37,7 +37,8 @@ def replay(log: Log, topic: str, *, limit: int | None = None) -> Mapping[str, in
             consumer.seek(each, max(starts[each], done[each].offset) if each in done else starts[each])
         while any(consumer.position(each) < ends[each] for each in partitions) and (limit is None or counts.total() < limit):
             room = _PER_TRANSACTION if limit is None else min(limit - counts.total(), _PER_TRANSACTION)
-            records = [record for chunk in consumer.poll(timeout_s=0.5, max_records=room) for record in chunk.records()]
+            found = [record for chunk in consumer.poll(timeout_s=0.5, max_records=room) for record in chunk.records()]
+            records = [record for record in found if record.offset < ends[TopicPartition(record.topic, record.partition)]]
             _send_back(producer, group, records, counts)
     finally:
         consumer.close()

@@ -154,7 +154,7 @@ class Reader:
         return {
             "cwd": self.folder,
             "stdin": subprocess.DEVNULL,
-            "env": {**os.environ, "PATH": path, "LOGFLUME_CONFIG": f"{self.folder}/profiles.toml"},
+            "env": {**os.environ, "PATH": path, "LOGFLUME_CONFIG": f"{self.folder}/profiles.toml", "PYTEST_ADDOPTS": ""},
         }
 
     def stop(self) -> None:

@@ -162,7 +162,7 @@ def test_a_connector_says_once_why_it_failed_and_what_to_do(tmp_path: Path) -> N
     (tmp_path / "rows.toml").write_text(f'name = "rows"\nconnector = "file-source"\ntopic = "rows"\nfile = "{rows}"\n')
     connect = ("connect", "run", str(tmp_path / "rows.toml"), "--once", "--data", str(tmp_path / "data"))
     rows.write_text("a,b\n1,x\n")
-    assert "rows: COMPLETED, 1 record," in run(*connect).stderr
+    assert "rows: COMPLETED, 1 record\n" in run(*connect).stderr
     assert "nothing new since it ran last: `logflume connect reset rows` lets it begin anew" in run(*connect).stderr
     rows.write_text("a,b\n1,x\nbad\n")
     said = run(*connect, code=1).stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import logflume.streams as lf
 from logflume.cli import main
 from logflume.log import InvalidInput
+from logflume.log.client.consumer import Consumer
 from logflume.log.interfaces import Log
 from logflume.log.records import Record
 from logflume.log.schemas import MemoryRegistry
@@ -92,6 +94,29 @@ def test_dead_letters_go_back_where_they_came_from_once(log: Log, tmp_path: Path
     )
     assert all(places[record.key] == record.partition for record in back)
     assert replay(log, "dead") == {}
+
+
+def test_letters_that_come_back_meanwhile_wait_for_the_next_replay(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    with log.producer() as producer:
+
+        def keep(value: bytes) -> None:
+            producer.send("dead", value, headers=(("__streams.errors.topic", b"in"),))
+            producer.flush()
+
+        log.admin().create_topic("dead", partitions=1)
+        keep(b"first")
+        polled, poll = [], Consumer.poll
+
+        def noted(consumer: Consumer, **options: Any) -> Any:
+            if not polled:
+                keep(b"second")
+            polled.append(1)
+            return poll(consumer, **options)
+
+        monkeypatch.setattr(Consumer, "poll", noted)
+        assert replay(log, "dead") == {"in": 1}
+        assert replay(log, "dead") == {"in": 1}
+    assert sorted(record.value or b"" for record in read(log, "in")) == [b"first", b"second"]
 
 
 def test_a_replay_has_a_limit_and_goes_on_behind_it(log: Log, tmp_path: Path) -> None:
