@@ -17,8 +17,9 @@ _PER_TRANSACTION = 5_000
 def replay(log: Log, topic: str, *, limit: int | None = None) -> Mapping[str, int]:
     """Send the dead letters of a topic that were not sent back before to the topics that they name; return topic -> how many.
 
-    Those that are there when it begins: what is still wrong comes back meanwhile, and would go round for ever. The headers that say
-    why they were kept are left out, so that a record is what it was. The group `<topic>-replay` remembers how far this has come.
+    Those that are there when it begins: what is still wrong comes back meanwhile, and would go round for ever. The headers that
+    say why they were kept are left out, so that a record is what it was. The group `<topic>-replay` remembers how far this has
+    come.
 
     Raises:
         UnknownName: no such topic. InvalidInput: a record that is no dead letter; what came before it has been sent.
