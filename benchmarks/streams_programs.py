@@ -278,9 +278,9 @@ class Running:
             while self.waiting:
                 self.take(*self.waiting.pop(0))
         for store in self.stores:
-            store.encode_dirty()
+            dirty = store.encode_dirty()
             store.expire()
-            store.committed()
+            store.committed(deleted=dirty.deleted())
 
 
 def planned(build: Callable[[lf.App], Any]) -> Plan:

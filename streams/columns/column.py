@@ -151,17 +151,20 @@ def vector_objects(vector: Vector, kind: Kind) -> list[Any]:
 
 def _texts(addresses: I64, sizes: I64) -> list[Any]:
     """Return the texts at addresses."""
-    loaded = loaded_kernels()
+    loaded, count = loaded_kernels(), len(addresses)
     assert loaded is not None, "texts are spans only where kernels made them"
-    ends = np.cumsum(sizes)
-    out = np.empty((int(ends[-1]) if len(ends) else 0) + 1, np.uint8)
-    loaded.slots.copy_keys(addresses, sizes.astype(np.int32), np.arange(len(addresses)), out)
-    data = out[:-1].tobytes()
-    bounds = ends.tolist()
-    if data.isascii():
-        text = data.decode("ascii")
-        return [text[a:b] for a, b in zip([0, *bounds[:-1]], bounds, strict=True)] if bounds else []
-    return [data[a:b].decode() for a, b in zip([0, *bounds[:-1]], bounds, strict=True)] if bounds else []
+    if not count:
+        return []
+    between, rows = np.zeros(1, np.uint8), np.full(2 * count, count)
+    rows[::2] = np.arange(count)
+    out = np.empty(int(sizes.sum()) + count, np.uint8)
+    loaded.slots.copy_keys(np.append(addresses, between.ctypes.data), np.append(sizes, len(between)).astype(np.int32), rows, out)
+    data = out.tobytes()
+    texts: list[Any] = data[:-1].decode().split("\0")  # a fifth of what slicing them one by one costs
+    if len(texts) == count:
+        return texts
+    ends = np.cumsum(sizes + 1) - 1
+    return [data[a:b].decode() for a, b in zip((ends - sizes).tolist(), ends.tolist(), strict=True)]
 
 
 def typed(values: list[Any], kind: Kind) -> tuple[Vector, object] | None:

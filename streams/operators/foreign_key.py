@@ -61,7 +61,15 @@ def hasher(columns: Sequence[Field]) -> Callable[[Sequence[State | None]], list[
         values = [float(v) if kind is Kind.DOUBLE and v is not None else v for v, kind in zip(row, kinds, strict=True)]
         return blake2b(_encode([to_wire(value) for value in values]), digest_size=16).digest()
 
-    return lambda rows: list(map(row_hash, rows))
+    def row_hashes(rows: Sequence[State | None]) -> list[bytes | None]:
+        if is_plain and None not in rows:
+            try:
+                return [blake2b(data, digest_size=16).digest() for data in map(_encode, rows)]
+            except OverflowError:
+                pass
+        return list(map(row_hash, rows))
+
+    return row_hashes
 
 
 class SubscribeOperator(Operator[g.Subscribe]):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heappop, heappush
+from itertools import repeat
 from typing import Any
 
 from logflume.log import LogflumeError
@@ -19,9 +20,9 @@ from logflume.log.schemas import Column as Field
 from .. import graph as g
 from ..columns import Batch
 from ..columns.batch import ColumnId, headers_of
-from ..expr import Side
+from ..expr import Meta, Side
 from ..seams import Entry, State, StoreSpec
-from ..windows import WINDOW_START, TimeWindow, bounds_of_key, close_wait_ms
+from ..windows import close_wait_ms
 from .emission import Emission, Emitted, olds_of, rows_of
 from .operator import Bind, Operator, Task, Wiring, Work
 from .rows import drop_entry
@@ -81,6 +82,8 @@ class SuppressWork(Work):
         self._sizes: dict[bytes, int] = {}
         self._held_bytes = 0
         self._is_bounded = node.max_records is not None or node.max_bytes is not None
+        self._has_wait = node.wait_ms is not None
+        self._is_measured = node.max_bytes is not None
         self._nothing = (None,) * len(node.schema.value)
 
     def process(self, batch: Batch, source: str) -> None:
@@ -88,14 +91,16 @@ class SuppressWork(Work):
         columns, keys = self._node.schema.value, batch.keys.objects()
         leaving, store, is_bounded, wait_ms = self._held(), self._store, self._is_bounded, self._wait_ms
         store.load(keys)  # type: ignore[arg-type]
-        rows: Any = zip(keys, rows_of(batch, columns), olds_of(batch, columns), batch.times.tolist(), strict=True)
+        rows: Any = zip(
+            keys, rows_of(batch, columns), olds_of(batch, columns), batch.times.tolist(), self._leaving_times(batch), strict=True
+        )
         coming = batch.headers()
         own = [None] * len(batch) if coming is None else headers_of(coming)
         emitted, headers, hold, now = Emitted(), list[Headers](), self._hold, store.stream_time_ms
-        for row, (key, new, old, time) in enumerate(rows):
+        for row, (key, new, old, time, leaves) in enumerate(rows):
             if time > now:
                 store.stream_time_ms = now = time
-            hold(leaving, key, new, old, time, own[row])
+            hold(leaving, leaves, key, new, old, time, own[row])
             if is_bounded:
                 self._release_surplus(leaving, emitted, headers, row)
             if leaving.first_ms <= now - wait_ms:
@@ -114,8 +119,13 @@ class SuppressWork(Work):
                     self._measure(key)
         return self._leaving
 
+    def _leaving_times(self, batch: Batch) -> list[Any]:
+        """Return the time of each row, or the end of its window, by which it leaves."""
+        return batch.times.tolist() if self._has_wait else batch.column(Side.META, Meta.WINDOWEND).objects()
+
     def _hold(
-        self, leaving: Leaving, key: bytes, new: State | None, old: State | None, time: int, headers: list[Any] | None
+        self, leaving: Leaving, leaves: int, key: bytes, new: State | None, old: State | None, time: int,
+        headers: list[Any] | None,
     ) -> None:  # fmt: skip
         store = self._store
         entry = store.resident.get(key)
@@ -126,20 +136,11 @@ class SuppressWork(Work):
             entry.state = (known[0], new is not None, known[2], headers, *row, *known[_HEAD + len(row) :])
             entry.timestamp_ms = time
         else:
-            leaves = self._leaving_time(key, time)
             before = self._nothing if old is None else old
             store.resident[key] = Entry((leaves, new is not None, old is not None, headers, *row, *before), time)
             leaving.add(leaves, key)
-        if self._node.max_bytes is not None:
+        if self._is_measured:
             self._measure(key)
-
-    def _leaving_time(self, key: bytes, time: int) -> int:
-        if self._node.wait_ms is not None:
-            return time
-        if isinstance(self._window, TimeWindow):
-            return int.from_bytes(key[-WINDOW_START.size :], "big", signed=True) + self._window.size_ms
-        assert self._window is not None
-        return bounds_of_key(self._window, key)[1]
 
     def _measure(self, key: bytes) -> None:
         """Count the bytes that an entry holds."""
@@ -167,17 +168,22 @@ class SuppressWork(Work):
 
     def _release(self, keys: Sequence[bytes], emitted: Emitted, headers: list[Headers], row: int) -> None:
         """Let go of what is held back of keys, with the headers that each came with."""
-        store, width = self._store, len(self._nothing)
-        for key in keys:
-            entry = store.resident[key]
-            state, time = entry.state, entry.timestamp_ms
-            assert state is not None
+        store = self._store
+        found = [(key, store.resident[key]) for key in keys]
+        held: list[tuple[bytes, Any, int]] = [(key, entry.state, entry.timestamp_ms) for key, entry in found]
+        for key, _, time in held:
             drop_entry(store, key, time)
-            if self._node.max_bytes is not None:
+            if self._is_measured:
                 self._measure(key)
-            if state[1] or self._node.wait_ms is not None:
-                emitted.add(row, key, time, state[_HEAD : _HEAD + width] if state[1] else None, before_of(state))
-                headers.append(tuple((header["KEY"], header["VALUE"]) for header in state[3] or ()))
+        if not self._has_wait:
+            held = [each for each in held if each[1][1]]
+        stop = _HEAD + len(self._nothing)
+        emitted.rows += repeat(row, len(held))
+        emitted.keys += [key for key, _, _ in held]
+        emitted.times += [time for _, _, time in held]
+        emitted.values += [state[_HEAD:stop] if state[1] else None for _, state, _ in held]
+        emitted.olds += [before_of(state) for _, state, _ in held]
+        headers += [tuple((header["KEY"], header["VALUE"]) for header in state[3]) if state[3] else () for _, state, _ in held]
 
     def _is_over(self, count: int) -> bool:
         node = self._node

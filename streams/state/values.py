@@ -13,8 +13,9 @@ import decimal
 import enum
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from itertools import chain, repeat
 from typing import Any
 
 import msgspec
@@ -56,6 +57,18 @@ def to_wire(value: Any, classes: Classes | None = None, *, has_big_ints: bool = 
     if kind is dict:
         return {_hashable(key): to_wire(item, classes, has_big_ints=has_big_ints) for key, item in value.items()}
     return _wrapped(value, classes)
+
+
+def column_to_wire(values: Sequence[Any], classes: Classes) -> Sequence[Any]:
+    """Return `to_wire` of many values, without a look at ints: objects of one class at once. Raises OverflowError: a big int."""
+    kinds = set(map(type, values))
+    kind = next(iter(kinds)) if len(kinds) == 1 else type(None)
+    if issubclass(kind, msgspec.Struct) and class_name(kind) in classes:
+        fields = list(map(msgspec.structs.asdict, values))
+        if _IS_PLAIN(map(type, chain.from_iterable(map(dict.values, fields)))):
+            packed = map(_encode, zip(repeat(class_name(kind), len(fields)), fields, strict=True))
+            return list(map(partial(msgspec.msgpack.Ext, _OBJECT), packed))
+    return [to_wire(value, classes, has_big_ints=False) for value in values]
 
 
 def _wrapped(value: Any, classes: Classes | None) -> Any:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import logflume.streams as lf
 from logflume.log.records import Chunk
-from logflume.streams.columns.column import Bytes
+from logflume.log.schemas import Kind
+from logflume.streams.columns.column import Bytes, Column
 from logflume.streams.columns.encode import FEW_ROWS, record_chunk
 from logflume.streams.kernels import kernel_loader
 from logflume.streams.testing import TopologyTestDriver
@@ -71,3 +72,11 @@ def test_results_of_a_callable_keep_keys_and_nulls() -> None:
     driver.input("in").send_together(sent)
     found = [(record.key, record.value, record.timestamp_ms) for record in driver.output("out").read()]
     assert found == [(key, None if i % 7 == 0 else {"twice": 2 * i}, i) for key, _, i in sent]
+
+
+@given(st.lists(st.none() | st.text(st.sampled_from("a\0\u00fc\U0001f600"), max_size=4)))
+def test_texts_come_out_of_spans_as_they_went_in(texts: list[str | None]) -> None:
+    objects = Column.of_objects(texts, Kind.STRING)
+    vector = objects.vector()
+    assert vector is not None
+    assert Column.of_vector(vector, len(texts), Kind.STRING, objects.memory).objects() == texts

@@ -7,7 +7,9 @@ import decimal
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -215,6 +217,21 @@ def test_entries_come_back_as_they_were(state: tuple[object, ...], timestamp_ms:
     assert back == Entry(state, timestamp_ms)
     assert back.state is not None
     assert [type(v) for v in back.state] == [type(v) for v in state]
+
+
+class Counted(msgspec.Struct):
+    total: Any
+    note: str = ""
+
+
+_COUNTED = st.builds(Counted, st.one_of(st.integers(-(2**80), 2**80), st.floats(), st.sets(st.integers(), max_size=2)), st.text())
+
+
+@given(st.lists(st.one_of(st.none(), st.tuples(_COUNTED), st.tuples(st.one_of(st.none(), st.text(), _COUNTED))), max_size=5))
+def test_many_entries_are_written_as_each_by_itself(states: list[tuple[Any] | None]) -> None:
+    codec = EntryCodec((Column("any", ANY),), (Counted,))
+    entries = [Entry(state, at) for at, state in enumerate(states)]
+    assert codec.encode_all(entries) == [codec.encode(entry) for entry in entries]
 
 
 def test_decimals_inside_structs_and_arrays_stay_decimals() -> None:
