@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .backfill import BackfillPlan, abort_backfill, plan_backfill, plan_together, run_backfill, run_together
     from .batches import BatchDone, open_batches
     from .continuous import run_continuously
-    from .estimates import Estimate, HotKey, StageEstimate, estimate_backfill
+    from .estimates import Estimate, HotKey, StageEstimate, estimate_backfill, read_once
     from .handover import BackfillReport
     from .local import LocalRunner
     from .membership import RunsElsewhere
@@ -59,6 +59,7 @@ _HOME = {
     "abort_backfill": "backfill",
     "plan_backfill": "backfill",
     "plan_together": "backfill",
+    "read_once": "estimates",
     "run_backfill": "backfill",
     "run_together": "backfill",
     "run_continuously": "continuous",
@@ -101,6 +102,7 @@ __all__ = [
     "parse_conf",
     "plan_backfill",
     "plan_together",
+    "read_once",
     "run_backfill",
     "run_together",
     "run_continuously",
