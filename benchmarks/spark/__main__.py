@@ -6,6 +6,7 @@ from .cores import measure_topologies, measure_two_cores
 from .handing_over import measure_state
 from .history import measure_history, measure_kafka
 from .reading import measure_archives, measure_reading
+from .sharing import measure_sharing
 from .starting import measure_start
 
 if __name__ == "__main__":
@@ -17,5 +18,6 @@ if __name__ == "__main__":
         measure_topologies,
         measure_two_cores,
         measure_state,
+        measure_sharing,
         measure_start,
     )

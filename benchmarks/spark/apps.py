@@ -24,6 +24,14 @@ def load_sums(column: str) -> Plan:
     return plan(app.topology())
 
 
+def load_filtered(number: int) -> Plan:
+    """Return one of several applications that differ in what they let pass of the same topic: a sum per user."""
+    app = App(f"filtered-{number}")
+    passing = app.stream("events", Event, key=str).filter(col.ok & (col.ms > 100 * number))
+    passing.group_by_key().aggregate(total=lf.sum(col.ms)).to(f"filtered-{number}-out")
+    return plan(app.topology())
+
+
 def load_topology(kind: str, name: str) -> Plan:
     """Return one of T1 to T5 (`benchmarks.streams`) as the application `name`."""
     return plan(APPS[kind](name, "").topology())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -38,8 +38,14 @@ class Where(StrEnum):
 
 @app.command()
 def backfill(
-    file: Annotated[Path | None, typer.Argument(help="A Python file that makes an lf.App and ends with app.run().")] = None,
-    execute: Annotated[str | None, typer.Option("--execute", "-e", metavar="SQL", help="A CREATE ... AS SELECT.")] = None,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE]...", help="Python files that make an lf.App and end with app.run(); read together."),
+    ] = None,
+    execute: Annotated[
+        list[str] | None,
+        typer.Option("--execute", "-e", metavar="SQL", help="A CREATE ... AS SELECT; several are read together."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan, the cut and what each stage will cost; change nothing.")
     ] = False,
@@ -76,14 +82,21 @@ def backfill(
 
     Example: logflume backfill -e "CREATE TABLE n AS SELECT carrier, COUNT(*) AS n FROM flights GROUP BY carrier;" --dry-run
     """
-    if (file is None) == (execute is None):
-        raise InvalidInput("give either a Python file or -e SQL")
+    if bool(files) == bool(execute):
+        raise InvalidInput("give either Python files or -e SQL")
+    check_names(files or [])
     from logflume.log import connect_as_owner
     from logflume.streams.spark import SparkSettings, parse_conf
 
     settings = SparkSettings(master, parse_conf(conf or []), properties_file)
     address = where(data, bootstrap)
-    with connect_as_owner(address) as log, opened(log, file, execute, functions) as job:
+    with connect_as_owner(address) as log, ExitStack() as stack:
+        jobs = [stack.enter_context(opened(log, file, None, functions)) for file in files or []]
+        jobs += [stack.enter_context(opened(log, None, text, functions)) for text in execute or []]
+        if len(jobs) > 1:
+            run_all(jobs, address, engine, settings, dry_run, checkpoint, replaces, abort, history, as_json)
+            return
+        (job,) = jobs
         load_plan = job.load_plan
         from logflume.streams.spark import abort_backfill, plan_backfill
 
@@ -100,9 +113,49 @@ def backfill(
             show_estimate(planned, engine, settings, as_json)
             return
         show_plan(planned, as_json)
-        report = run(planned, engine, settings, job.stop_old, as_json)
-        message = job.start()
-    show_report(report, message, as_json)
+        run([planned], engine, settings, job.stop_old, [job], as_json)
+
+
+def check_names(files: Sequence[Path]) -> None:
+    """Raise InvalidInput for files of one name: executors get each by its name."""
+    if len({file.name for file in files}) < len(files):
+        raise InvalidInput("two files have the same name: executors could not tell them apart; rename one")
+
+
+def run_all(
+    jobs: Sequence[Job],
+    address: str,
+    engine: Where,
+    settings: SparkSettings,
+    dry_run: bool,
+    checkpoint: str | None,
+    replaces: str | None,
+    abort: bool,
+    history: str | None,
+    as_json: bool,
+) -> None:
+    """Compute several in one job, or show what that would be."""
+    from logflume.streams.spark import cores_of, plan_together, read_once
+
+    if replaces is not None or abort or any(job.replaces for job in jobs):
+        raise InvalidInput(
+            "what takes the place of a query, or is taken back (--abort), is given alone: each asks for its own stop"
+        )
+    planned = plan_together([job.load_plan for job in jobs], address, history=history, keep=checkpoint)
+    for each in planned:
+        if dry_run:
+            show_estimate(each, engine, settings, as_json)
+        else:
+            show_plan(each, as_json)
+    if not dry_run:
+        run(planned, engine, settings, lambda: None, jobs, as_json)
+        return
+    cores = None if engine is Where.LOCAL else cores_of(settings) or CORES_ASSUMED
+    for topics, applications in read_once(planned, cores=cores):
+        if as_json:
+            print(json.dumps({"read_once": topics, "applications": applications}))
+        else:
+            print(f"read once    {', '.join(topics)} for {', '.join(applications)}; each is estimated as if it were alone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,22 +217,36 @@ def opened(log: Any, file: Path | None, execute: str | None, functions: Path | N
 
 
 def run(
-    planned: BackfillPlan, engine: Where, settings: SparkSettings, stop_old: Callable[[], None], as_json: bool
-) -> BackfillReport:
-    """Run the job and say where it is."""
-    from logflume.streams.spark import LocalRunner, SparkRunner, open_session, run_backfill
+    planned: Sequence[BackfillPlan],
+    engine: Where,
+    settings: SparkSettings,
+    stop_old: Callable[[], None],
+    jobs: Sequence[Job],
+    as_json: bool,
+) -> None:
+    """Run the job and say where it is; start each query, and report, as soon as it is handed over."""
+    from logflume.streams.spark import LocalRunner, SparkRunner, open_session, run_together
+
+    def finish(number: int, report: BackfillReport) -> None:
+        show_report(report, jobs[number].start(), as_json)
 
     with ExitStack() as stack:
         runner: StepRunner = LocalRunner()
         if engine is Where.SPARK:
-            spark = open_session(f"backfill {planned.application}", settings)
+            spark = open_session(f"backfill {', '.join(each.application for each in planned)}", settings)
             stack.callback(spark.stop)
             if spark.sparkContext.uiWebUrl:
                 page = spark.sparkContext.uiWebUrl
                 print(json.dumps({"spark_page": page}) if as_json else f"Spark's page: {page}", file=sys.stderr, flush=True)
             runner = SparkRunner(spark)
         line = stack.enter_context(ProgressLine(sys.stderr, as_json=as_json))
-        return run_backfill(planned, runner, on_stopping=stop_old, on_progress=lambda at: line.show(at.step, at.done, at.total))
+        run_together(
+            planned,
+            runner,
+            on_done=finish,
+            on_stopping=stop_old,
+            on_progress=lambda at: line.show(at.step, at.done, at.total),
+        )
 
 
 def show_estimate(planned: BackfillPlan, engine: Where, settings: SparkSettings, as_json: bool) -> None:

@@ -7,10 +7,10 @@ if TYPE_CHECKING:
     from .applications import AppFile, app_of
     from .archives import ArchiveUnreadable
     from .archiving import Meeting, archive_topic, check_archive, keep_archiving
-    from .backfill import BackfillPlan, abort_backfill, plan_backfill, run_backfill
+    from .backfill import BackfillPlan, abort_backfill, plan_backfill, plan_together, run_backfill, run_together
     from .batches import BatchDone, open_batches
     from .continuous import run_continuously
-    from .estimates import Estimate, HotKey, StageEstimate, estimate_backfill
+    from .estimates import Estimate, HotKey, StageEstimate, estimate_backfill, read_once
     from .handover import BackfillReport
     from .local import LocalRunner
     from .membership import RunsElsewhere
@@ -58,7 +58,10 @@ _HOME = {
     "parse_conf": "session",
     "abort_backfill": "backfill",
     "plan_backfill": "backfill",
+    "plan_together": "backfill",
+    "read_once": "estimates",
     "run_backfill": "backfill",
+    "run_together": "backfill",
     "run_continuously": "continuous",
     "use_in_pipeline": "pipelines",
     "use_logflume": "tables",
@@ -98,7 +101,10 @@ __all__ = [
     "open_session",
     "parse_conf",
     "plan_backfill",
+    "plan_together",
+    "read_once",
     "run_backfill",
+    "run_together",
     "run_continuously",
     "use_in_pipeline",
     "use_logflume",

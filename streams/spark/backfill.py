@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
-from logflume.log import InvalidInput, TopicPartition, connect
+from logflume.log import InvalidInput, Log, Producer, TopicPartition, connect
+from logflume.streams.runtime.positions import Claim
 from logflume.streams.runtime.topics import prepare_topics
 from logflume.streams.seams import Plan
 
@@ -81,12 +84,14 @@ def plan_backfill(
     history: str | None = None,
     keep: str | None = None,
     replaces: str | None = None,
+    cut: Mapping[TopicPartition, OffsetRange] | None = None,
 ) -> BackfillPlan:
     """Freeze the cut: the last stable offset of each source partition as of now, or that of a run that died. Changes nothing.
 
     Args:
         replaces: an application whose place this one takes, in its result topics too (`replacing.py`); it may run meanwhile.
         keep: a directory in which the run keeps what it has finished; one that holds what another run has kept is gone on with.
+        cut: what is read of partitions that another backfill reads too, unless this one goes on at a cut of its own.
         history: an archive of source topics (`archive_topic`), for records that the log does not have any more. Tables are
             read from the log alone: a live application fills its stores from there.
 
@@ -114,6 +119,7 @@ def plan_backfill(
     archive = find_archive(history, [topic for topic in topics if topic not in tables]) if history else {}
     logged = {tp: OffsetRange(*tp, starts[tp], max(starts[tp], ends[tp])) for tp in every}
     ranges = {tp: join_history(whole, archive.get(tp, ())) for tp, whole in logged.items()}
+    ranges |= {tp: whole for tp, whole in (cut or {}).items() if tp in ranges}
     goes_on = former is not None and held is not None and held.token == former.token
     token = uuid.uuid4().hex
     if goes_on:
@@ -136,6 +142,35 @@ def plan_backfill(
     )
 
 
+def plan_together(
+    loads: Sequence[Callable[[], Plan]], where: str, *, history: str | None = None, keep: str | None = None
+) -> list[BackfillPlan]:
+    """Freeze one cut for several applications that are computed together; see `plan_backfill`.
+
+    Args:
+        keep: a directory that has one for each application.
+
+    Raises:
+        InvalidInput: one reads what another writes, so that it has no history yet; or two have the same name.
+    """
+    plans: list[BackfillPlan] = []
+    for load_plan in loads:
+        own = None if keep is None else f"{keep.rstrip('/')}/{load_plan().application}"
+        cut = {tp: whole for plan in plans for tp, whole in plan.ranges.items()}
+        plans.append(plan_backfill(load_plan, where, history=history, keep=own, cut=cut))
+    names = Counter(plan.application for plan in plans)
+    if len(names) < len(plans):
+        raise InvalidInput(f"{names.most_common(1)[0][0]!r} is given twice: applications that are computed together have names")
+    writers = {topic: plan.application for plan in plans for topic in plan.result_topics}
+    for plan in plans:
+        for topic in sorted({tp.topic for tp in plan.ranges} & writers.keys()):
+            raise InvalidInput(
+                f"{plan.application!r} reads {topic!r}, which {writers[topic]!r} writes: compute {writers[topic]!r} first, and "
+                f"{plan.application!r} in a backfill of its own"
+            )
+    return plans
+
+
 def run_backfill(
     backfill: BackfillPlan,
     runner: StepRunner,
@@ -151,10 +186,57 @@ def run_backfill(
         on_stopping: called when the application that is replaced has to be stopped; what follows waits for that.
         failpoint: called with a name at each step, so that tests can kill the process there; pickles.
     """
-    begun_s = time.monotonic()
-    plan = backfill.load_plan()
-    kept = backfill.kept
-    with connect(backfill.where) as log, hand_over_producer(log, backfill.application) as producer:
+    return run_together([backfill], runner, on_stopping=on_stopping, on_progress=on_progress, failpoint=failpoint)[0]
+
+
+def run_together(
+    backfills: Sequence[BackfillPlan],
+    runner: StepRunner,
+    *,
+    on_done: Callable[[int, BackfillReport], None] = lambda _, __: None,
+    on_stopping: Callable[[], None] = lambda: None,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+    failpoint: Callable[[str], None] = lambda _: None,
+) -> list[BackfillReport]:
+    """Compute several histories in one job that reads once what they share, and hand over one after another.
+
+    Each hand-over is all or nothing. An error ends it for those that are not handed over yet: nothing of them is left behind,
+    unless it is kept to be gone on with. Those before stay.
+
+    Args: see `run_backfill`.
+        on_done: called with the place in `backfills` of what has been handed over, before the next one is.
+    """
+    begun_s, reports = time.monotonic(), []
+    with connect(backfills[0].where) as log, ExitStack() as stack:
+        begun = [stack.enter_context(_begun(log, backfill, failpoint)) for backfill in backfills]
+        results = runner.run_together([(each.step, each.plan) for each in begun], on_progress)
+        for number, (each, result) in enumerate(zip(begun, results, strict=True)):
+            report = _hand_over(log, each, result, runner, on_stopping, on_progress, failpoint)
+            failpoint("after-commit")
+            if each.backfill.kept is not None:
+                each.backfill.kept.forget()
+            report.cores, report.seconds = runner.concurrency, time.monotonic() - begun_s
+            reports.append(report)
+            on_done(number, report)
+    return reports
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A backfill whose application is claimed."""
+
+    backfill: BackfillPlan
+    plan: Plan
+    producer: Producer
+    ours: Claim
+    step: StepPlan
+
+
+@contextmanager
+def _begun(log: Log, backfill: BackfillPlan, failpoint: Callable[[str], None]) -> Iterator[_Begun]:
+    """Claim an application; on an error in the context take it back, unless it is handed over or kept."""
+    plan, kept = backfill.load_plan(), backfill.kept
+    with hand_over_producer(log, backfill.application) as producer:
         left = {tp: left_to_the_log(whole, backfill.archive.get(tp, ())) for tp, whole in backfill.ranges.items()}
         check_available(log, left)
         check_partitions(log, backfill.ranges)
@@ -163,42 +245,50 @@ def run_backfill(
         ours = claim(log, plan, backfill.ranges, backfill.token, replaces=backfill.replaces or "")
         try:
             failpoint("after-claim")
-            topics = prepare_topics(plan, log.admin())
+            partitions = prepare_topics(plan, log.admin()).partitions
             failpoint("after-topics")
             step = StepPlan(
-                backfill.load_plan, backfill.where, backfill.ranges, topics.partitions, {}, archive=backfill.archive, kept=kept
+                backfill.load_plan, backfill.where, backfill.ranges, partitions, {}, archive=backfill.archive, kept=kept
             )
-            result = runner.run(step, plan, on_progress)
-            check_partitions(log, backfill.ranges)
-            failpoint("after-job")
-            entries = _written_ahead(backfill, plan, result, on_progress, failpoint)
-            failpoint("after-changelogs")
-            check_claimed(log, plan.application, backfill.token)
-            switch: Switch | None = None
-            if backfill.replaces is not None:
-                on_stopping()
-                switch, rest = take_place(log, plan, ours, backfill.ranges, on_progress)
-                failpoint("after-stop")
-                starts = task_starts(plan, offsets_of(plan, result.ends))
-                later = runner.run(replace(step, ranges=rest, starts=starts, kept=None), plan, on_progress)
-                entries += write_ahead(plan, later, backfill.token, on_progress=on_progress, failpoint=failpoint)
-                result = result.then(later)
-                failpoint("after-rest")
-            with enough_time(log, producer, plan.application, result.results):
-                report = install(
-                    producer, plan, result, kinds=RESULTS, switch=switch, on_progress=on_progress, failpoint=failpoint
-                )
-            result.release()
+            yield _Begun(backfill, plan, producer, ours, step)
         except BaseException:
             if kept is None:
                 abandon(log, plan, ours)
             else:
                 release(log, ours)
             raise
-    failpoint("after-commit")
-    if kept is not None:
-        kept.forget()
-    report.entries, report.cores, report.seconds = entries, runner.concurrency, time.monotonic() - begun_s
+
+
+def _hand_over(
+    log: Log,
+    begun: _Begun,
+    result: StepResult,
+    runner: StepRunner,
+    on_stopping: Callable[[], None],
+    on_progress: Callable[[Progress], None],
+    failpoint: Callable[[str], None],
+) -> BackfillReport:
+    """Write what was computed, and commit it with the cut."""
+    backfill, plan, step = begun.backfill, begun.plan, begun.step
+    check_partitions(log, backfill.ranges)
+    failpoint("after-job")
+    entries = _written_ahead(backfill, plan, result, on_progress, failpoint)
+    failpoint("after-changelogs")
+    check_claimed(log, plan.application, backfill.token)
+    switch: Switch | None = None
+    if backfill.replaces is not None:
+        on_stopping()
+        switch, rest = take_place(log, plan, begun.ours, backfill.ranges, on_progress)
+        failpoint("after-stop")
+        starts = task_starts(plan, offsets_of(plan, result.ends))
+        later = runner.run(replace(step, ranges=rest, starts=starts, kept=None), plan, on_progress)
+        entries += write_ahead(plan, later, backfill.token, on_progress=on_progress, failpoint=failpoint)
+        result = result.then(later)
+        failpoint("after-rest")
+    with enough_time(log, begun.producer, plan.application, result.results):
+        report = install(begun.producer, plan, result, kinds=RESULTS, switch=switch, on_progress=on_progress, failpoint=failpoint)
+    result.release()
+    report.entries = entries
     return report
 
 

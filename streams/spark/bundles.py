@@ -31,11 +31,16 @@ class Bundled:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         for batch in self.work(batches):
-            if batch.num_rows and batch.column("kind")[0].as_py() in BUNDLED:
-                for rows in _by_partition(batch):
-                    yield from _bundles(rows)
-            else:
-                yield batch
+            yield from bundled(batch)
+
+
+def bundled(batch: Any) -> Iterator[Any]:
+    """Yield the rows of a batch, which are of one kind and one name: records in bundles, others as they are."""
+    if batch.num_rows and batch.column("kind")[0].as_py() in BUNDLED:
+        for rows in _by_partition(batch):
+            yield from _bundles(rows)
+    else:
+        yield batch
 
 
 def _by_partition(batch: Any) -> Iterator[Any]:

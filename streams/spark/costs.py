@@ -37,6 +37,32 @@ def cost_of(values: Iterable[bytes]) -> Cost:
     )
 
 
+@dataclass(slots=True)
+class Meter:
+    """Adds up what a task gives and uses."""
+
+    rows: int = 0
+    out_bytes: int = 0
+    cpu_seconds: float = 0.0
+
+    def measured(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield the batches, or None between them; what the consumer does meanwhile is not counted."""
+        begun_s = time.process_time()
+        for batch in batches:
+            self.cpu_seconds += time.process_time() - begun_s
+            if batch is not None:
+                self.rows += batch.num_rows
+                self.out_bytes += batch.nbytes
+            yield batch
+            begun_s = time.process_time()
+        self.cpu_seconds += time.process_time() - begun_s
+
+    def row(self) -> Any:
+        """Return the row that says it."""
+        cost = Cost(self.rows, self.out_bytes, self.cpu_seconds)
+        return row_of_bytes(RowKind.COST, "", 0, msgspec.msgpack.encode(cost))
+
+
 @dataclass(frozen=True, slots=True)
 class Costed:
     """Maps over Arrow batches what `work` maps, and gives the cost as the last row."""
@@ -44,11 +70,6 @@ class Costed:
     work: Callable[[Iterator[Any]], Iterator[Any]]
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        used_s = time.process_time()
-        rows = out_bytes = 0
-        for batch in self.work(batches):
-            rows += batch.num_rows
-            out_bytes += batch.nbytes
-            yield batch
-        cost = Cost(rows, out_bytes, time.process_time() - used_s)
-        yield row_of_bytes(RowKind.COST, "", 0, msgspec.msgpack.encode(cost))
+        meter = Meter()
+        yield from meter.measured(iter(self.work(batches)))
+        yield meter.row()

@@ -23,6 +23,7 @@ from .local import ALL_CORES, Tables
 from .ranges import OffsetRange, reachable
 from .rows import RowKind
 from .runner import RANGES_FROM_RECORDS, RECORDS_PER_RANGE
+from .sharing import shared_places
 from .stages import Rows, Stage, ranges_of, stages_of
 from .steps import RangeRunner, StepPlan, prepare_kernels
 
@@ -120,17 +121,7 @@ def estimate_backfill(
     """
     plan = backfill.load_plan()
     with connect(backfill.where) as log:
-        partitions = count_partitions(plan, log.admin())
-        where = reachable(log)
-        step = StepPlan(
-            backfill.load_plan, where, backfill.ranges, partitions, {}, memory_bytes=memory_bytes, archive=backfill.archive
-        )
-        if cores is None:
-            stages = stages_of(step, plan, records_per_range=None, cores=ALL_CORES)
-        else:
-            stages = stages_of(
-                step, plan, records_per_range=RECORDS_PER_RANGE, cores=cores, least=RANGES_FROM_RECORDS, slices=None
-            )
+        step, stages = _staged(log, backfill, plan, cores, memory_bytes)
         tables = _table_topics(plan)
         whole = replace(step, ranges=sample_of(backfill.ranges, tables, sample_records))
         half = replace(step, ranges=sample_of(backfill.ranges, tables, max(sample_records // 2, 1)))
@@ -142,6 +133,31 @@ def estimate_backfill(
     guess = _Guess(step, plan, stages, half, whole, few, many, read, cores)
     sampled = sum(map(len, whole.ranges.values()))
     return Estimate(tuple(guess.stages()), tuple(guess.hot_keys()), sampled, cores, start_s)
+
+
+def read_once(backfills: Sequence[BackfillPlan], *, cores: int | None) -> list[tuple[list[str], list[str]]]:
+    """Return (topics, applications) of each reading that several of these share when they run together. `cores`: see above."""
+    with connect(backfills[0].where) as log:
+        plans = [backfill.load_plan() for backfill in backfills]
+        staged = [_staged(log, *each, cores, 0)[1] for each in zip(backfills, plans, strict=True)]
+    told = []
+    for places in shared_places(list(zip(plans, staged, strict=True))):
+        number, place = places[0]
+        name = staged[number][place].subtopology
+        sub = next(sub for sub in plans[number].subtopologies if sub.name == name)
+        told.append((sorted(set(sub.program.sources.values())), [plans[each].application for each, _ in places]))
+    return told
+
+
+def _staged(log: Log, backfill: BackfillPlan, plan: Plan, cores: int | None, memory_bytes: int) -> tuple[StepPlan, list[Stage]]:
+    partitions, where = count_partitions(plan, log.admin()), reachable(log)
+    step = StepPlan(
+        backfill.load_plan, where, backfill.ranges, partitions, {}, memory_bytes=memory_bytes, archive=backfill.archive
+    )
+    if cores is None:
+        return step, stages_of(step, plan, records_per_range=None, cores=ALL_CORES)
+    size, least = RECORDS_PER_RANGE, RANGES_FROM_RECORDS
+    return step, stages_of(step, plan, records_per_range=size, cores=cores, least=least, slices=None)
 
 
 def _table_topics(plan: Plan) -> frozenset[str]:

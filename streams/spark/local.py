@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from .kept import stage_names
 from .partials import decode_range_end
 from .replay import TaskEnd, joined_ends, later_ends
 from .rows import RANGE_SHIFT, RowKind, decode_end, former_rows, wake_rows
+from .sharing import Place, SharedRunner, kept_apart, shared_places
 from .stages import Rows, Stage, stages_of, times_before
 from .steps import Progress, StageDone, StepPlan
 from .writing import RowsToLog, Target, Written, plain_runs
@@ -72,9 +73,52 @@ class LocalRunner:
 
     def run(self, step: StepPlan, plan: Plan, on_progress: Callable[[Progress], None]) -> LocalResult:
         """Compute a step."""
-        tables = Tables(step, plan)
-        stages = stages_of(step, plan, records_per_range=self.records_per_range, cores=ALL_CORES, slices=self.slices)
-        for stage, name in zip(stages, stage_names(stages, is_bundled=False), strict=True):
+        return self.run_together([(step, plan)], on_progress)[0]
+
+    def run_together(self, jobs: Sequence[tuple[StepPlan, Plan]], on_progress: Callable[[Progress], None]) -> list[LocalResult]:
+        """See `StepRunner.run_together`; steps that are kept are read apart."""
+        size, slices = self.records_per_range, self.slices
+        staged = [stages_of(*job, records_per_range=size, cores=ALL_CORES, slices=slices) for job in jobs]
+        tables = [Tables(step, plan) for step, plan in jobs]
+        readings = shared_places([(plan, stages) for (_, plan), stages in zip(jobs, staged, strict=True)])
+        done: dict[Place, StageDone] = {}
+        for places in kept_apart(readings, lambda place: jobs[place[0]][0].kept is not None):
+            done |= self._run_shared(places, staged, tables, on_progress)
+        for number, (own, stages) in enumerate(zip(tables, staged, strict=True)):
+            self._run_rest(own, stages, {place: each for (job, place), each in done.items() if job == number}, on_progress)
+            own.result.ends = joined_ends(own.result.ends)
+        return [own.result for own in tables]
+
+    def _run_shared(
+        self,
+        places: Sequence[Place],
+        staged: Sequence[Sequence[Stage]],
+        tables: Sequence[Tables],
+        on_progress: Callable[[Progress], None],
+    ) -> dict[Place, StageDone]:
+        """Run stages that share a reading; return what was done by place."""
+        begun = time.monotonic()
+        stages = [staged[number][place] for number, place in places]
+        for number, (reader, batch) in enumerate(SharedRunner.of(stages).rows(range(stages[0].count)), 1):
+            tables[places[reader][0]].add(batch)
+            on_progress(Progress(f"{stages[reader].subtopology}: blocks of rows", number, 0))
+        seconds, done = time.monotonic() - begun, {}
+        for stage, place in zip(stages, places, strict=True):
+            own = tables[place[0]]
+            own.finish(stage)
+            way, cost = f"{stage.way}, read once with others", cost_of(own.take_costs())
+            done[place] = StageDone(stage.subtopology, way, stage.count, seconds, cost)
+        return done
+
+    def _run_rest(
+        self, tables: Tables, stages: Sequence[Stage], done: Mapping[int, StageDone], on_progress: Callable[[Progress], None]
+    ) -> None:
+        """Run the stages of a step that are not done."""
+        step = tables.step
+        for place, (stage, name) in enumerate(zip(stages, stage_names(stages, is_bundled=False), strict=True)):
+            if place in done:
+                tables.result.stages.append(done[place])
+                continue
             begun = time.monotonic()
             rows, way = Costed(stage.work)(tables.input(stage)), stage.way
             if step.kept is not None:
@@ -85,10 +129,7 @@ class LocalRunner:
                 on_progress(Progress(f"{stage.subtopology}: blocks of rows", number, 0))
             tables.finish(stage)
             cost = cost_of(tables.take_costs())
-            done = StageDone(stage.subtopology, way, stage.count, time.monotonic() - begun, cost)
-            tables.result.stages.append(done)
-        tables.result.ends = joined_ends(tables.result.ends)
-        return tables.result
+            tables.result.stages.append(StageDone(stage.subtopology, way, stage.count, time.monotonic() - begun, cost))
 
 
 @dataclass(slots=True)

@@ -119,7 +119,8 @@ class ReplayInput:
 
 @dataclass(slots=True)
 class Replay:
-    """One step of one task. Iterate over it once: output rows as they come, then changelog rows, then the `TaskEnd`.
+    """One step of one task. Iterate over it once: output rows as they come, then changelog rows, then the `TaskEnd`; or over
+    `paced`, which also gives None whenever it has processed what it took of its inputs.
 
     `state_dir`: where the task's stores are. A directory that stands at `start` is continued; any other (an executor that has not
     run this task before, or a step that was tried and not committed) is emptied and rebuilt from what `stored` yields for each
@@ -143,6 +144,10 @@ class Replay:
     read_records: int = 0
 
     def __iter__(self) -> Iterator[OutputRows | ChangelogRows | TaskEnd]:
+        return (part for part in self.paced() if part is not None)
+
+    def paced(self) -> Iterator[OutputRows | ChangelogRows | TaskEnd | None]:
+        """See the class."""
         name = task_name(self.subtopology, self.partition)
         state = self._open(name)
         try:
@@ -174,7 +179,7 @@ class Replay:
                     task.function.restore(node, chunk, 0, len(chunk))
                     state.commit(state.encode_dirty(), state.checkpoint)
 
-    def _run(self, name: str, state: TaskState, is_new: bool) -> Iterator[OutputRows | ChangelogRows | TaskEnd]:
+    def _run(self, name: str, state: TaskState, is_new: bool) -> Iterator[OutputRows | ChangelogRows | TaskEnd | None]:
         problems = TaskProblems(name, handlers=self.handlers, keeps_letters=False)
         sources = self.subtopology.program.sources
         by_topic = {each.partition.topic: each for each in self.inputs}
@@ -200,6 +205,7 @@ class Replay:
             if since_flush >= self.flush_records:
                 since_flush = 0
                 yield from self._commit(task, state, changed)
+            yield None
         yield from self._commit(task, state, changed)
         end = self._end_checkpoint(task)
         state.commit({}, end)

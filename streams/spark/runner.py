@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from .partials import RangeEnd, decode_range_end
 from .ranges import reachable
 from .replay import TaskEnd, joined_ends, later_ends
 from .rows import RANGE_SHIFT, ROWS, RowKind, decode_end, former_rows, wake_rows
+from .sharing import READER, SHARED_ROWS, Place, SharedRunner, kept_apart, shared_places
 from .stages import Rows, Stage, stages_of, times_before
 from .steps import Progress, StageDone, StepPlan
 from .writing import WRITTEN, RowsToLog, Target, Written
@@ -35,8 +36,6 @@ SLICES_PER_CORE = 4
 """Ranges are dealt to at most so many Spark tasks per core: each prepares the program once."""
 _KEPT = {"parquet.block.size": str(16 << 20), "parquet.block.size.row.check.min": "1"}
 """Spark reads up to a whole row group at a time, and a row may be a bundle."""
-Place = tuple[str, int]
-"""A topic and a partition."""
 _BY_TOPIC = ("name", "partition", "stage", "task", "seq")
 
 
@@ -68,39 +67,76 @@ class SparkRunner:
         Raises:
             SparkUnavailable: the executors lack something that the step needs; no task of it has begun.
         """
-        with connect(step.where) as log:
-            step = replace(step, where=reachable(log))
-        equip(self.spark, step)
-        return self.compute(step, plan, on_progress)
+        return self.run_together([(step, plan)], on_progress)[0]
+
+    def run_together(self, jobs: Sequence[tuple[StepPlan, Plan]], on_progress: Callable[[Progress], None]) -> list[SparkResult]:
+        """See `StepRunner.run_together`. Raises as `run`."""
+        with connect(jobs[0][0].where) as log:
+            where = reachable(log)
+        sent = [(replace(step, where=where), plan) for step, plan in jobs]
+        for step, _ in sent:
+            equip(self.spark, step)
+        return self._compute(sent, on_progress)
 
     def compute(self, step: StepPlan, plan: Plan, on_progress: Callable[[Progress], None]) -> SparkResult:
         """`run`, on executors that were equipped before."""
-        done = threading.Event()
-        frames = _Frames(self.spark, step, plan)
-        watcher = threading.Thread(target=self._watch, args=(done, frames, on_progress), name="spark-progress", daemon=True)
+        return self._compute([(step, plan)], on_progress)[0]
+
+    def _compute(self, jobs: Sequence[tuple[StepPlan, Plan]], on_progress: Callable[[Progress], None]) -> list[SparkResult]:
+        done, at = threading.Event(), _At()
+        watcher = threading.Thread(target=self._watch, args=(done, at, on_progress), name="spark-progress", daemon=True)
         watcher.start()
         try:
-            cores = self.concurrency
-            least = self.ranges_from_records
-            size, slices = self.records_per_range, self.slices
-            stages = stages_of(step, plan, records_per_range=size, cores=cores, least=least, slices=slices)
-            for stage, name in zip(stages, stage_names(stages, is_bundled=True), strict=True):
-                frames.add(stage, name)
-            ends = frames.ends()
-            stages_done = frames.stages_done()
-            is_large = sum(stage.cost.rows for stage in stages_done) >= self.in_place_from_rows
-            return SparkResult(step.where, frames.made, ends, frames.sliced, stages_done, looks_at_places=is_large)
+            staged = [self.stages(step, plan) for step, plan in jobs]
+            frames = [_Frames(self.spark, step, plan, at) for step, plan in jobs]
+            names = [stage_names(stages, is_bundled=True) for stages in staged]
+            shared = self._shared(frames, staged, names)
+            for number, (own, stages) in enumerate(zip(frames, staged, strict=True)):
+                for place, (stage, name) in enumerate(zip(stages, names[number], strict=True)):
+                    own.add(stage, name, shared.by_place.get((number, place)))
+            results = [self._result(own) for own in frames]
+            results[-1].read_once.extend(shared.frames)
+            return results
         finally:
             done.set()
             watcher.join()
 
-    def _watch(self, done: threading.Event, frames: _Frames, on_progress: Callable[[Progress], None]) -> None:
+    def stages(self, step: StepPlan, plan: Plan) -> list[Stage]:
+        """Return the stages as which a step is computed here."""
+        size, least = self.records_per_range, self.ranges_from_records
+        return stages_of(step, plan, records_per_range=size, cores=self.concurrency, least=least, slices=self.slices)
+
+    def _shared(self, jobs: Sequence[_Frames], staged: Sequence[Sequence[Stage]], names: Sequence[Sequence[str]]) -> _Shared:
+        """Return the frames of stages that share a reading."""
+
+        def is_kept(place: Place) -> bool:
+            kept = jobs[place[0]].step.kept
+            return kept is not None and kept.has(names[place[0]][place[1]])
+
+        found = _Shared()
+        readings = shared_places([(own.plan, stages) for own, stages in zip(jobs, staged, strict=True)])
+        for places in kept_apart(readings, is_kept):
+            stages = [staged[number][place] for number, place in places]
+            numbers = jobs[places[0][0]].numbers(stages[0])
+            frame = numbers.mapInArrow(SharedRunner.of(stages), SHARED_ROWS).persist()
+            found.frames.append(frame)
+            for reader, place in enumerate(places):
+                found.by_place[place] = frame.filter(frame[READER] == reader).drop(READER)
+        return found
+
+    def _result(self, frames: _Frames) -> SparkResult:
+        ends = frames.ends()
+        done = frames.stages_done()
+        is_large = sum(stage.cost.rows for stage in done) >= self.in_place_from_rows
+        return SparkResult(frames.step.where, frames.made, ends, frames.sliced, done, looks_at_places=is_large)
+
+    def _watch(self, done: threading.Event, at: _At, on_progress: Callable[[Progress], None]) -> None:
         tracker = self.spark.sparkContext.statusTracker()
         while not done.wait(WATCH_EVERY_S):
             for stage_id in tracker.getActiveStageIds():
                 stage = tracker.getStageInfo(stage_id)
                 if stage is not None:
-                    on_progress(Progress(f"{frames.at}: tasks", stage.numCompletedTasks, stage.numTasks))
+                    on_progress(Progress(f"{at.stage}: tasks", stage.numCompletedTasks, stage.numTasks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +151,7 @@ class _Place:
 class SparkResult:
     """Computed frames of ROWS, one per stage, with executors; what executors write goes from them to the log.
 
+    `read_once`: frames that these, and those of results before, are parts of.
     `looks_at_places`: whether results are so many that it is worth a look which of them are written from where they are.
     """
 
@@ -124,19 +161,20 @@ class SparkResult:
     sliced: list[bool]
     stages: list[StageDone]
     looks_at_places: bool
-    _places: Mapping[Place, _Place] | None = None
+    read_once: list[DataFrame] = field(default_factory=list)
+    _places: Mapping[tuple[str, int], _Place] | None = None
 
     @property
     def results(self) -> int:
         """See `StepResult.results`."""
         return sum(place.records for place in self._by_place().values())
 
-    def _by_place(self) -> Mapping[Place, _Place]:
+    def _by_place(self) -> Mapping[tuple[str, int], _Place]:
         if self._places is None:
             self._places = self._look()
         return self._places
 
-    def _look(self) -> Mapping[Place, _Place]:
+    def _look(self) -> Mapping[tuple[str, int], _Place]:
         """Return what there is of each partition; what a task was cut into is not together."""
         writers = []
         for number, (frame, is_sliced) in enumerate(zip(self.frames, self.sliced, strict=True)):
@@ -156,7 +194,7 @@ class SparkResult:
         """
         in_place: list[DataFrame] = []
         shuffled: list[DataFrame] = []
-        together: list[Place] = []
+        together: list[tuple[str, int]] = []
         if self.looks_at_places and RowKind.SINK in kinds and not target.tables:
             together = [at for at, place in self._by_place().items() if place.is_together]
         changelogs, results = (f"kind = {int(kind)}" for kind in (RowKind.CHANGELOG, RowKind.SINK))
@@ -187,12 +225,28 @@ class SparkResult:
             self.sliced + later.sliced,
             self.stages + later.stages,
             self.looks_at_places or later.looks_at_places,
+            self.read_once + later.read_once,
         )
 
     def release(self) -> None:
         """Let Spark forget the rows."""
-        for frame in self.frames:
+        for frame in self.frames + self.read_once:
             frame.unpersist()
+
+
+@dataclass(slots=True)
+class _At:
+    """The stage that is being computed, in words."""
+
+    stage: str = "Spark"
+
+
+@dataclass(slots=True)
+class _Shared:
+    """Frames that hold the rows of several stages, and the part of each."""
+
+    frames: list[DataFrame] = field(default_factory=list)
+    by_place: dict[Place, DataFrame] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -202,6 +256,7 @@ class _Frames:
     spark: SparkSession
     step: StepPlan
     plan: Plan
+    at: _At
     made: list[DataFrame] = field(default_factory=list)
     given: dict[Rows, list[DataFrame]] = field(default_factory=dict)
     sliced: list[bool] = field(default_factory=list)
@@ -209,19 +264,25 @@ class _Frames:
     ways: list[str] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     costs: list[Cost] = field(default_factory=list)
-    at: str = "Spark"
-    """The stage that is being computed, in words."""
 
-    def add(self, stage: Stage, name: str) -> None:
-        """Add the frame of a stage; of ranges whose times others want, and of one that is to be kept as `name`, compute it."""
+    def add(self, stage: Stage, name: str, shared: DataFrame | None) -> None:
+        """Add the frame of a stage; of ranges whose times others want, and of one that is to be kept as `name`, compute it.
+
+        `shared`: its part of what is read once for several.
+        """
         begun = time.monotonic()
-        self.at = f"{stage.subtopology}, {stage.way}"
+        self.at.stage = f"{stage.subtopology}, {stage.way}"
         kept = self.step.kept
         self.sliced.append(stage.slices > 1 or kept is not None)  # what is kept is read in other pieces than it was written
         self.stages.append(stage)
-        self.ways.append(f"{stage.way}, kept" if kept is not None and kept.has(name) else stage.way)
-        frame = self._input(stage).mapInArrow(Bundled(Costed(stage.work)), ROWS)
-        self._give(stage, frame.persist() if kept is None else self._kept(kept, name, frame))
+        is_kept = kept is not None and kept.has(name)
+        self.ways.append(f"{stage.way}{', kept' if is_kept else ''}{', read once with others' if shared is not None else ''}")
+        frame = self._input(stage).mapInArrow(Bundled(Costed(stage.work)), ROWS) if shared is None else shared
+        if kept is not None:
+            frame = self._kept(kept, name, frame)
+        elif shared is None:
+            frame = frame.persist()
+        self._give(stage, frame)
         self.seconds.append(time.monotonic() - begun)
 
     def _kept(self, kept: Kept, name: str, frame: DataFrame) -> DataFrame:
@@ -241,9 +302,7 @@ class _Frames:
 
     def _input(self, stage: Stage) -> DataFrame:
         if not stage.takes:
-            cores = self.spark.sparkContext.defaultParallelism
-            slices = min(stage.count, SLICES_PER_CORE * cores) if stage.is_ranged else stage.count
-            return self.spark.range(0, stage.count, 1, slices).selectExpr("CAST(id AS INT) AS partition")
+            return self.numbers(stage)
         frames = [frame for wanted in stage.takes for frame in self.given[wanted]]
         if stage.slices > 1:
             first = f"partition * {stage.slices}"
@@ -253,6 +312,12 @@ class _Frames:
         if stage.wakes:
             frames.append(_frame(self.spark, wake_rows(stage.wakes)))
         return _union(frames).repartition(stage.count, "partition").sortWithinPartitions(*stage.order)
+
+    def numbers(self, stage: Stage) -> DataFrame:
+        """Return what a stage is given that takes no rows."""
+        cores = self.spark.sparkContext.defaultParallelism
+        slices = min(stage.count, SLICES_PER_CORE * cores) if stage.is_ranged else stage.count
+        return self.spark.range(0, stage.count, 1, slices).selectExpr("CAST(id AS INT) AS partition")
 
     def _in_time(self, stage: Stage, frame: DataFrame) -> DataFrame:
         """Return the frame with the running maximum of time over the whole partition instead of that in each range."""
@@ -274,12 +339,12 @@ class _Frames:
         found = []
         for number, (stage, frame) in enumerate(zip(self.stages, self.made, strict=True)):
             begun = time.monotonic()
-            self.at = f"{stage.subtopology}, {stage.way}"
+            self.at.stage = f"{stage.subtopology}, {stage.way}"
             rows = frame.filter(f"kind IN ({int(RowKind.END)}, {int(RowKind.COST)})").select("kind", "value").collect()
             found += [decode_end(bytes(row.value)) for row in rows if row.kind == RowKind.END]
             self.costs.append(cost_of(bytes(row.value) for row in rows if row.kind == RowKind.COST))
             self.seconds[number] += time.monotonic() - begun
-        self.at = "hand-over"
+        self.at.stage = "hand-over"
         return joined_ends(found)
 
     def stages_done(self) -> list[StageDone]:
@@ -301,7 +366,7 @@ def _sql_columns(*expressions: str) -> list[Any]:
     return [expr(each) for each in expressions]
 
 
-def _is_at(places: Iterable[Place]) -> str:
+def _is_at(places: Iterable[tuple[str, int]]) -> str:
     """Return the condition of rows that are of these partitions."""
     by_name: dict[str, list[int]] = {}
     for name, partition in places:

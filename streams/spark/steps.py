@@ -9,7 +9,7 @@ engine gives such a topic: (running maximum of time in the source partition, sou
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,7 +33,7 @@ from .archives import Archive, read_history
 from .costs import Cost
 from .forms import RangeForm, forms_of
 from .kept import Kept
-from .partials import Merging, run_range
+from .partials import Merging, paced_range
 from .ranges import OffsetRange, read_range
 from .replay import Replay, ReplayInput, TaskEnd, Work, chunk_of_rows
 from .rows import RowKind, RowWriter, parts_of, records_of, unpack_headers
@@ -41,6 +41,11 @@ from .state_folder import begin_task
 from .writing import Target, Written
 
 KERNELS_FROM_RECORDS = 50_000
+Read = Callable[[Log, OffsetRange], Iterator[Chunk]]
+Paced = Iterator[Any]
+"""Arrow batches of rows, and None whenever what was read so far has been processed."""
+Run = Callable[[Log, int, Read], Paced]
+"""Computes the range or task of a number, from what it reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +141,12 @@ class StepRunner(Protocol):
 
     def run(self, step: StepPlan, plan: Plan, on_progress: Callable[[Progress], None]) -> StepResult: ...
 
+    def run_together(
+        self, jobs: Sequence[tuple[StepPlan, Plan]], on_progress: Callable[[Progress], None]
+    ) -> Sequence[StepResult]:
+        """Run steps of several applications on one log, which share what they read (`sharing.py`)."""
+        ...
+
 
 def region_of(sub: SubTopology) -> Region | None:
     """Return what a sub-topology's tasks can be cut into slices behind; None: they cannot."""
@@ -211,18 +222,28 @@ class RangeRunner:
     ranges: tuple[tuple[int, OffsetRange], ...]
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        run = self.prepared()
+        with passing_told(), connect(self.step.where) as log:
+            for batch in batches:
+                for at in batch.column("partition").to_pylist():
+                    yield from (rows for rows in run(log, at, self.step.read) if rows is not None)
+
+    def prepared(self) -> Run:
+        """Plan once, for any number of ranges."""
         prepare_kernels(max((len(wanted) for _, wanted in self.ranges), default=0))
         forms = forms_of(self.step.load_plan())
         form = forms.by_name[self.subtopology]
         readers = {node: forms.combined[out.topic] for node, out in form.outputs.items() if out.topic in forms.combined}
-        with passing_told(), connect(self.step.where) as log:
-            for batch in batches:
-                for at in batch.column("partition").to_pylist():
-                    number, wanted = self.ranges[at]
-                    writer = RowWriter(form.outputs, self.step.partitions, wanted.partition, number=number)
-                    chunks = self.step.read(log, wanted)
-                    for part in run_range(form, wanted.topic_partition, chunks, readers, self.step.partitions):
-                        yield from writer.rows(part)
+        return partial(self._run, form, readers)
+
+    def _run(self, form: RangeForm, readers: Mapping[str, RangeForm], log: Log, at: int, read: Read) -> Paced:
+        number, wanted = self.ranges[at]
+        writer = RowWriter(form.outputs, self.step.partitions, wanted.partition, number=number)
+        for part in paced_range(form, wanted.topic_partition, read(log, wanted), readers, self.step.partitions):
+            if part is None:
+                yield None
+            else:
+                yield from writer.rows(part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,16 +261,20 @@ class TaskRunner:
     slices: int = 1
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        run = self.prepared()
+        for number, taken in _by_partition(batches):
+            with passing_told(), connect(self.step.where) as log:
+                yield from (rows for rows in run(log, number, self.step.read, taken) if rows is not None)
+
+    def prepared(self) -> Callable[..., Paced]:
+        """Plan once, for any number of tasks; what is returned is a `Run`, to which rows that the task takes can be given."""
         if not self.is_merging:
             prepare_kernels(max(map(len, self.step.ranges.values()), default=0))
         plan = self.step.load_plan()
         sub = next(each for each in plan.subtopologies if each.name == self.subtopology)
         form = self._form(plan) if self.is_merging else None
         region = region_of(sub) if self.slices > 1 else None
-        for number, rows in _by_partition(batches):
-            partition, which = divmod(number, self.slices)
-            own = None if region is None else Slice(region, which, self.slices)
-            yield from self._run(plan.application, sub, form, partition, own, rows)
+        return partial(self._run, plan.application, sub, form, region)
 
     def _form(self, plan: Plan) -> RangeForm:
         forms = forms_of(plan)
@@ -260,13 +285,17 @@ class TaskRunner:
         application: str,
         sub: SubTopology,
         form: RangeForm | None,
-        partition: int,
-        own: Slice | None,
-        rows: Iterator[Any],
-    ) -> Iterator[Any]:
+        region: Region | None,
+        log: Log,
+        number: int,
+        read: Read,
+        rows: Iterable[Any] = (),
+    ) -> Paced:
+        partition, which = divmod(number, self.slices)
+        own = None if region is None else Slice(region, which, self.slices)
         name = task_name(sub, partition)
         start = self.step.starts.get(name, Checkpoint())
-        with passing_told(), connect(self.step.where) as log, ExitStack() as stack:
+        with ExitStack() as stack:
             folder = stack.enter_context(scratch()) if self.step.state_root is None else Path(self.step.state_root)
             if self.step.state_root is not None:
                 begin_task(folder, name, self.step.token)
@@ -280,7 +309,7 @@ class TaskRunner:
             replay = Replay(
                 sub,
                 partition,
-                [self._input(log, TopicPartition(topic, partition), start, shuffled) for topic in _topics(sub)],
+                [self._input(partial(read, log), TopicPartition(topic, partition), start, shuffled) for topic in _topics(sub)],
                 application,
                 folder / (name if own is None else f"{name}-{own.number}"),
                 start=start,
@@ -291,19 +320,28 @@ class TaskRunner:
                 handlers=self.step.handlers,
             )
             writer = RowWriter(sub.outputs, self.step.partitions, partition)
-            for part in replay:
-                yield from writer.rows(part)
+            for part in replay.paced():
+                if part is None:
+                    yield None
+                else:
+                    yield from writer.rows(part)
 
-    def _input(self, log: Log, tp: TopicPartition, start: Checkpoint, shuffled: Mapping[str, Iterator[Any]]) -> ReplayInput:
+    def _input(
+        self,
+        read: Callable[[OffsetRange], Iterator[Chunk]],
+        tp: TopicPartition,
+        start: Checkpoint,
+        shuffled: Mapping[str, Iterator[Any]],
+    ) -> ReplayInput:
         if tp.topic in shuffled:
             left = self.step.ranges.get(tp)  # what is in the topic already comes first
             offset = left.end if left else start.inputs.get(tp, 0)
-            before: Iterator[Chunk] = self.step.read(log, left) if left else iter(())
+            before: Iterator[Chunk] = read(left) if left else iter(())
             return ReplayInput(tp, chain(before, _chunks_of(tp, offset, shuffled[tp.topic])), offset, is_source=False)
         wanted = self.step.ranges.get(tp)
         if wanted is None:
             return ReplayInput(tp, iter(()), start.inputs.get(tp, 0))
-        return ReplayInput(tp, iter(()) if self.is_merging else self.step.read(log, wanted), wanted.end)
+        return ReplayInput(tp, iter(()) if self.is_merging else read(wanted), wanted.end)
 
 
 @contextmanager

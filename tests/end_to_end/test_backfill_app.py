@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,37 @@ def test_a_history_that_the_log_has_lost_is_computed_from_its_archive(tmp_path: 
 def test_an_archive_is_not_followed_every_so_many_seconds(seconds: str, tmp_path: Path) -> None:
     refused = run("archive", "t", "--to", str(tmp_path), "--follow", "--every", seconds, "--data", str(tmp_path / "d"), code=1)
     assert "--every expects a number of seconds above 0" in refused.stderr
+
+
+def test_several_queries_over_one_topic_are_computed_in_one_pass(tmp_path: Path) -> None:
+    queries = [
+        "CREATE TABLE sums AS SELECT k, SUM(n) AS total FROM old GROUP BY k;",
+        "CREATE STREAM odd AS SELECT k, n FROM old WHERE n % 2 = 1;",
+    ]
+    given = [word for query in queries for word in ("-e", query)]
+    with serving(tmp_path / "data", "--workers", "0") as (address, _):
+        where = ("--bootstrap", address)
+        made = "CREATE STREAM old (k STRING KEY, n INT) WITH (kafka_topic='old', value_format='JSON', partitions=2);"
+        values = " ".join(f"INSERT INTO old VALUES ('{'ab'[n % 2]}', {n});" for n in range(20))
+        run("sql", "-e", made + values, *where)
+        shown = run("backfill", *given, "--engine", "local", "--dry-run", "--json", *where).stdout
+        *planned, once = [json.loads(line) for line in shown.splitlines()]
+        assert once == {"read_once": ["old"], "applications": [each["application"] for each in planned]}
+        assert len(planned) == 2
+        refused = run("backfill", *given, "--engine", "local", "--abort", *where, code=1)
+        assert "is given alone" in refused.stderr
+        done = [json.loads(line) for line in run("backfill", *given, "--engine", "local", "--json", *where).stdout.splitlines()]
+        reports = [each for each in done if "results" in each and "records" in each]
+        assert [each["records"] for each in reports] == [20, 20]
+        assert all("read once with others" in each["stages"][0]["way"] for each in reports)
+        run("sql", "-e", "INSERT INTO old VALUES ('b', 101);", *where)
+        wait_until_pulled(address, "SELECT total FROM sums WHERE k = 'b';", 100 + 101)
+        wait_until_pulled(address, "SELECT n FROM odd;", 101)
+        odd = run("sql", "-e", "SELECT n FROM odd;", "--json", *where).stdout
+        assert sorted(json.loads(line)["N"] for line in odd.splitlines()) == [*range(1, 20, 2), 101]
+
+
+def wait_until_pulled(address: str, query: str, expected: int) -> None:
+    deadline = time.monotonic() + 60
+    while str(expected) not in (found := run("sql", "-e", query, "--json", "--bootstrap", address).stdout):
+        assert time.monotonic() < deadline, found
