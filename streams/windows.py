@@ -7,7 +7,8 @@ write them; windows without a size of their own (sessions) say their end themsel
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import gcd
 
 from .calendars import LONGEST_MS, CalendarUnit, calendar_end
 
@@ -131,6 +132,34 @@ def store_window(window: Window | None) -> TimeWindow | None:
         case CalendarWindow():
             return TimeWindow(LONGEST_MS[window.unit], 1, window.grace_ms, window.retention_ms)
     return None
+
+
+def joined_window(left: Window | None, right: Window | None) -> Window | None:
+    """Return the windows of a join of two tables by key; they close when neither side takes records for them any more.
+
+    Raises:
+        ValueError: no key of one side can be a key of the other.
+
+    >>> joined_window(TimeWindow(10, 10, grace_ms=5), TimeWindow(10, 10, grace_ms=30))
+    TimeWindow(size_ms=10, advance_ms=10, grace_ms=30, retention_ms=0)
+    """
+    if left == right:
+        return left
+    match left, right:
+        case SessionWindow(), SessionWindow():
+            gap_ms = max(left.gap_ms, right.gap_ms)
+            grace_ms = max(close_wait_ms(left), close_wait_ms(right)) - gap_ms
+            return SessionWindow(gap_ms, grace_ms, max(left.retention_ms, right.retention_ms))
+        case TimeWindow(), TimeWindow() if left.size_ms == right.size_ms:
+            advance_ms, grace_ms = gcd(left.advance_ms, right.advance_ms), max(left.grace_ms, right.grace_ms)
+            return TimeWindow(left.size_ms, advance_ms, grace_ms, max(left.retention_ms, right.retention_ms))
+        case SlidingWindow(), SlidingWindow() if left.size_ms == right.size_ms:
+            grace_ms, retention_ms = max(left.grace_ms, right.grace_ms), max(left.retention_ms, right.retention_ms)
+            return replace(left, grace_ms=grace_ms, retention_ms=retention_ms)
+        case CalendarWindow(), CalendarWindow() if (left.unit, left.zone) == (right.unit, right.zone):
+            grace_ms, retention_ms = max(left.grace_ms, right.grace_ms), max(left.retention_ms, right.retention_ms)
+            return replace(left, grace_ms=grace_ms, retention_ms=retention_ms)
+    raise ValueError("their keys are never equal")
 
 
 def close_wait_ms(window: Window) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from logflume.log import InvalidInput
@@ -9,6 +10,7 @@ from logflume.log.schemas import Column
 
 from .. import graph as g
 from ..planner import key_format_of
+from ..windows import joined_window
 from .joins import joined_columns
 from .stream import Function, On, bind_keys, cast_to
 
@@ -24,15 +26,15 @@ def table_join(
     """Add a join of two tables by their key."""
     from .table import Table
 
-    if left.schema.window != right.schema.window:
-        raise InvalidInput(
-            f"{left.base!r} and {right.base!r} have different windows ({left.schema.window}, {right.schema.window}): their keys "
-            "are never equal"
-        )
+    try:
+        window = joined_window(left.schema.window, right.schema.window)
+    except ValueError as error:
+        windows = f"({left.schema.window}, {right.schema.window})"
+        raise InvalidInput(f"{left.base!r} and {right.base!r} have different windows {windows}: {error}") from error
     base = f"{left.base}-{right.base}"
     schema, columns = joined_columns(left.schema, right.schema, joiner, prefix, ())
     node = g.TableJoin(
-        name=store or name or left.graph.free(base), schema=schema, kind=g.EdgeKind.TABLE,
+        name=store or name or left.graph.free(base), schema=replace(schema, window=window), kind=g.EdgeKind.TABLE,
         inputs=(left.node.name, right.node.name), join=kind, columns=columns, store=store,
     )  # fmt: skip
     return Table(left.graph, left.graph.add(node, fix=_FIX), name or base)

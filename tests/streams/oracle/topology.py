@@ -279,6 +279,7 @@ class Topology:
         table = TableJoin(left, right, spec["type"], f.joiner(spec["joiner"]), is_stored="store" in spec, rules=self.rules)
         left.children.append(table.receive_left)
         right.children.append(table.receive_right)
+        self.graces[table] = max(self.graces.get(left, 0), self.graces.get(right, 0))
         self._keep(spec, table)
         return Edge(table)
 
