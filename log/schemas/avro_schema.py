@@ -173,6 +173,9 @@ def _written_out(schema: Any, namespace: str, known: Mapping[str, tuple[Any, str
     return out
 
 
+_UNNAMED = frozenset(("null", "boolean", "int", "long", "float", "double", "string", "bytes"))
+
+
 class Named:
     """The named types met so far, to find them again by full name.
 
@@ -185,10 +188,7 @@ class Named:
 
     def add(self, schema: Mapping[str, Any], namespace: str) -> tuple[str, str]:
         """Take in a definition; return its full name and the namespace inside of it."""
-        name = schema["name"]
-        if "." not in name:
-            outer = schema.get("namespace", namespace)
-            name = f"{outer}.{name}" if outer else name
+        name = full_name(schema, namespace)
         self._found[name] = schema
         return name, name.rpartition(".")[0]
 
@@ -287,12 +287,19 @@ def required_fields(schema: Any, *, named: Named | None = None, namespace: str =
         yield from required_fields(items, named=named, namespace=namespace, path=path)
 
 
+def full_name(schema: Any, namespace: str) -> str:
+    """Return the name of a type, with its namespace where it has a name of its own."""
+    if isinstance(schema, str):
+        return schema if schema in _UNNAMED or "." in schema or not namespace else f"{namespace}.{schema}"
+    if "name" not in schema:
+        return str(schema["type"])
+    name, outer = str(schema["name"]), schema.get("namespace", namespace)
+    return f"{outer}.{name}" if outer and "." not in name else name
+
+
 def branch_name(schema: Any, namespace: str) -> str:
     """Return the field that stands for a branch of a union: the simple name of its type."""
-    if isinstance(schema, str):
-        return schema.rpartition(".")[2]
-    kind = schema["type"]
-    return str(schema["name"]).rpartition(".")[2] if kind in ("record", "enum", "fixed", "error") else str(kind)
+    return full_name(schema, namespace).rpartition(".")[2]
 
 
 def avro_schema(columns: Sequence[Column], *, is_wrapped: bool, full_name: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from logflume.log.errors import DecodeError
 
-from .avro_schema import ENTRY_MARK, MAP_ENTRY, Named, branch_name
+from .avro_schema import ENTRY_MARK, MAP_ENTRY, Named, branch_name, full_name
 from .coerce import fit_decimal, from_unscaled, java_double_text, java_float_text, json_to_text, unscaled
 from .types import Column, DataType, Kind
 
@@ -110,7 +110,7 @@ def _nothing(value: Any) -> None:
 
 
 def _of_union(schema: list[Any], type: DataType, path: str, named: Named, namespace: str) -> Convert:
-    branches = [each for each in schema if each != "null"]
+    branches = _without_null(schema)
     if not branches:
         return _nothing
     if len(branches) == 1:
@@ -172,7 +172,9 @@ def _same(value: Any) -> Any:
 def to_avro(type: DataType, schema: Any, named: Named, namespace: str) -> Convert:
     """Return what makes a value to be written of a column's value; null stays null. The writer checks the rest."""
     if isinstance(schema, list):
-        branches = [each for each in schema if each != "null"]
+        branches = _without_null(schema)
+        if len(branches) > 1:
+            return _to_union(type, branches, named, namespace)
         convert = to_avro(type, branches[0] if branches else "null", named, namespace)
         return lambda value: None if value is None else convert(value)
     if isinstance(schema, str):
@@ -211,6 +213,29 @@ def to_avro(type: DataType, schema: Any, named: Named, namespace: str) -> Conver
     return to_avro(type, kind, named, namespace) if kind == "int" else _same
 
 
+def _to_union(type: DataType, branches: list[Any], named: Named, namespace: str) -> Convert:
+    """The one field of a struct that is set says which branch is written; none: null."""
+    columns = {column.name: column.type for column in type.fields}
+    by_field: dict[str, tuple[str, Convert]] = {}
+    for each in branches:
+        field = branch_name(each, namespace)
+        if field in columns:
+            by_field[field] = full_name(each, namespace), to_avro(columns[field], each, named, namespace)
+
+    def convert_struct(value: Any) -> Any:
+        if value is None:
+            return None
+        given = [field for field, inner in value.items() if inner is not None]
+        if len(given) > 1:
+            raise ValueError(f"a union has one value, but {' and '.join(given)} are set")
+        for field in given:
+            name, convert = by_field[field]
+            return name, convert(value[field])
+        return None
+
+    return convert_struct
+
+
 def _of_32_bits(value: int) -> int:
     """What is written would be an Avro int of more bits than readers take; the library does not look."""
     if not -(2**31) <= value < 2**31:
@@ -235,6 +260,10 @@ def _to_record(type: DataType, schema: Any, named: Named, namespace: str) -> Con
         for target, source, convert in pairs
         if value.get(source) is not None or target not in defaults
     }
+
+
+def _without_null(schema: list[Any]) -> list[Any]:
+    return [each for each in schema if each != "null"]
 
 
 def _branches(schema: Any) -> list[Any]:
