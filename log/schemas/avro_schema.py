@@ -150,7 +150,7 @@ def _written_out(schema: Any, namespace: str, known: Mapping[str, tuple[Any, str
     if isinstance(schema, list):
         return [_written_out(each, namespace, known, done) for each in schema]
     if isinstance(schema, str):
-        if schema == "null" or (schema in _PRIMITIVES and schema not in _NAMED):
+        if is_primitive(schema):
             return schema
         name = schema if "." in schema or not namespace else f"{namespace}.{schema}"
         if name not in done and name not in known and schema in (done | known.keys()):
@@ -171,9 +171,6 @@ def _written_out(schema: Any, namespace: str, known: Mapping[str, tuple[Any, str
         if part in schema:
             out[part] = _written_out(schema[part], namespace, known, done)
     return out
-
-
-_UNNAMED = frozenset(("null", "boolean", "int", "long", "float", "double", "string", "bytes"))
 
 
 class Named:
@@ -214,7 +211,7 @@ def column_type(schema: Any, *, named: Named | None = None, namespace: str = "",
         return column_type(each, named=named, namespace=inside, depth=depth + 1)
 
     if isinstance(schema, list):
-        branches = [each for each in schema if each != "null"]
+        branches = without_null(schema)
         if len(branches) == 1:
             return inner(branches[0])
         if not branches:
@@ -262,7 +259,7 @@ def required_fields(schema: Any, *, named: Named | None = None, namespace: str =
     """Give the paths of fields without a default, of a schema that `column_type` has a type for."""
     named = Named() if named is None else named
     if isinstance(schema, list):
-        branches = [each for each in schema if each != "null"]
+        branches = without_null(schema)
         if len(branches) == 1:
             yield from required_fields(branches[0], named=named, namespace=namespace, path=path)
         return
@@ -287,11 +284,21 @@ def required_fields(schema: Any, *, named: Named | None = None, namespace: str =
         yield from required_fields(items, named=named, namespace=namespace, path=path)
 
 
+def is_primitive(name: str) -> bool:
+    """Whether a name is that of a type that nobody defines."""
+    return name == "null" or (name in _PRIMITIVES and name not in _NAMED)
+
+
+def without_null(branches: Sequence[Any]) -> list[Any]:
+    """Return the branches of a union that are values."""
+    return [each for each in branches if each != "null"]
+
+
 def full_name(schema: Any, namespace: str) -> str:
     """Return the name of a type, with its namespace where it has a name of its own."""
     if isinstance(schema, str):
-        return schema if schema in _UNNAMED or "." in schema or not namespace else f"{namespace}.{schema}"
-    if "name" not in schema:
+        return schema if is_primitive(schema) or "." in schema or not namespace else f"{namespace}.{schema}"
+    if schema["type"] not in _NAMED:
         return str(schema["type"])
     name, outer = str(schema["name"]), schema.get("namespace", namespace)
     return f"{outer}.{name}" if outer and "." not in name else name

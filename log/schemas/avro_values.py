@@ -9,7 +9,7 @@ from typing import Any
 
 from logflume.log.errors import DecodeError
 
-from .avro_schema import ENTRY_MARK, MAP_ENTRY, Named, branch_name, full_name
+from .avro_schema import ENTRY_MARK, MAP_ENTRY, Named, branch_name, full_name, is_primitive, without_null
 from .coerce import fit_decimal, from_unscaled, java_double_text, java_float_text, json_to_text, unscaled
 from .types import Column, DataType, Kind
 
@@ -49,7 +49,7 @@ def from_avro(schema: Any, type: DataType, path: str, named: Named, namespace: s
     """
     if isinstance(schema, list):
         return _of_union(schema, type, path, named, namespace)
-    if isinstance(schema, str) and schema not in ("null", "boolean", "string", "bytes", *_NUMBERS):
+    if isinstance(schema, str) and not is_primitive(schema):
         return from_avro(named.get(schema, namespace), type, path, named, namespace)
     kind = schema if isinstance(schema, str) else schema["type"]
     if not isinstance(kind, str):
@@ -110,7 +110,7 @@ def _nothing(value: Any) -> None:
 
 
 def _of_union(schema: list[Any], type: DataType, path: str, named: Named, namespace: str) -> Convert:
-    branches = _without_null(schema)
+    branches = without_null(schema)
     if not branches:
         return _nothing
     if len(branches) == 1:
@@ -172,19 +172,15 @@ def _same(value: Any) -> Any:
 def to_avro(type: DataType, schema: Any, named: Named, namespace: str) -> Convert:
     """Return what makes a value to be written of a column's value; null stays null. The writer checks the rest."""
     if isinstance(schema, list):
-        branches = _without_null(schema)
-        if len(branches) > 1:
+        branches = without_null(schema)
+        if _has_field_for_each(type, branches, namespace):
             return _to_union(type, branches, named, namespace)
         convert = to_avro(type, branches[0] if branches else "null", named, namespace)
         return lambda value: None if value is None else convert(value)
     if isinstance(schema, str):
         if schema == "int" and type.kind in (Kind.BIGINT, Kind.TIMESTAMP):
             return _of_32_bits
-        return (
-            _same
-            if schema in ("null", "boolean", "string", "bytes", *_NUMBERS)
-            else to_avro(type, named.get(schema, namespace), named, namespace)
-        )
+        return _same if is_primitive(schema) else to_avro(type, named.get(schema, namespace), named, namespace)
     kind = schema["type"]
     if not isinstance(kind, str):
         return to_avro(type, kind, named, namespace)
@@ -211,6 +207,12 @@ def to_avro(type: DataType, schema: Any, named: Named, namespace: str) -> Conver
             scale, size = int(schema.get("scale", type.scale)), schema.get("size")
             return lambda value: _decimal_bytes(value, scale, size)
     return to_avro(type, kind, named, namespace) if kind == "int" else _same
+
+
+def _has_field_for_each(type: DataType, branches: list[Any], namespace: str) -> bool:
+    """Whether a union of several types is read as such a struct; of other columns the library finds the branch."""
+    names = {branch_name(each, namespace) for each in branches}
+    return len(branches) > 1 and type.kind is Kind.STRUCT and names.issuperset(column.name for column in type.fields)
 
 
 def _to_union(type: DataType, branches: list[Any], named: Named, namespace: str) -> Convert:
@@ -260,10 +262,6 @@ def _to_record(type: DataType, schema: Any, named: Named, namespace: str) -> Con
         for target, source, convert in pairs
         if value.get(source) is not None or target not in defaults
     }
-
-
-def _without_null(schema: list[Any]) -> list[Any]:
-    return [each for each in schema if each != "null"]
 
 
 def _branches(schema: Any) -> list[Any]:

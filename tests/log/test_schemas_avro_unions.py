@@ -11,7 +11,20 @@ import fastavro
 import pytest
 
 from logflume.log import InvalidInput
-from logflume.log.schemas import BIGINT, DOUBLE, INTEGER, STRING, Column, FormatSpec, MemoryRegistry, Serde, array, serde, struct
+from logflume.log.schemas import (
+    BIGINT,
+    DOUBLE,
+    INTEGER,
+    STRING,
+    Column,
+    DataType,
+    FormatSpec,
+    MemoryRegistry,
+    Serde,
+    array,
+    serde,
+    struct,
+)
 
 UNION = """{"type": "record", "name": "R", "namespace": "ns", "fields": [
   {"name": "first", "type": {"type": "enum", "name": "Colour", "symbols": ["RED", "BLUE"]}},
@@ -42,6 +55,30 @@ def test_a_union_of_several_types_is_written_as_the_branch_that_is_set(both: Ser
     assert both.decode(data) == ("BLUE", NO_BRANCH | branch if branch else None)
     read = fastavro.schemaless_reader(io.BytesIO(data[5:]), fastavro.parse_schema(json.loads(UNION)))
     assert read == {"first": "BLUE", "u": next(iter(branch.values()), None)}
+
+
+PLACE = """{"type": "record", "name": "R", "namespace": "ns", "fields": [
+  {"name": "home", "type": {"type": "record", "name": "Point", "fields": [{"name": "x", "type": "long"}]}},
+  {"name": "u", "type": ["null", "string", "Point"]}]}"""
+POINT = struct(Column("x", BIGINT))
+
+
+@pytest.mark.parametrize(
+    ("type", "value", "expected"),
+    [
+        (struct(Column("string", STRING), Column("Point", POINT)), {"string": None, "Point": {"x": 3}}, {"x": 3}),
+        (STRING, "a", "a"),
+        (POINT, {"x": 3}, {"x": 3}),
+    ],
+)
+def test_a_column_of_one_branch_is_written_where_rows_are_judged_one_by_one(type: DataType, value: Any, expected: Any) -> None:
+    registry = MemoryRegistry()
+    registry.register("t-value", "AVRO", PLACE)
+    spec = FormatSpec("AVRO", registry=registry.location, subject="t-value", uses_latest=True, is_strict=False)
+    data = serde(spec, (Column("home", POINT), Column("u", type))).encode(({"x": 1}, value))
+    assert data is not None
+    read = fastavro.schemaless_reader(io.BytesIO(data[5:]), fastavro.parse_schema(json.loads(PLACE)))
+    assert read == {"home": {"x": 1}, "u": expected}
 
 
 def test_a_union_with_two_branches_set_is_refused(both: Serde) -> None:

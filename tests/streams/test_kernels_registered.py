@@ -255,6 +255,22 @@ def test_rows_with_values_of_all_types_go_through_kernels(name: str, monkeypatch
         assert expected == rows
 
 
+def test_unions_of_several_types_are_written_as_the_serde_writes_them() -> None:
+    union = struct(Column("int", INTEGER), Column("string", STRING))
+    text = json.dumps({"type": "record", "name": "R", "fields": [
+        {"name": "ID", "type": "long"}, {"name": "U", "type": ["null", "int", "string"], "default": None}]})  # fmt: skip
+    registry = MemoryRegistry()
+    registry.register("s", "AVRO", text)
+    spec = FormatSpec("AVRO", registry=registry.location, subject="s", uses_latest=True)
+    columns = (Column("ID", BIGINT), Column("U", union))
+    branches = [{"int": 5, "string": None}, {"int": None, "string": "é"}, {"int": None, "string": None}, None]
+    rows: list[tuple[Any, ...]] = [(n, branches[n % len(branches)]) for n in range(60)]
+    written = [serde(spec, columns).encode(row) for row in rows]
+    assert encoded(spec, columns, rows)[: len(rows)] == written
+    read = [fastavro.schemaless_reader(io.BytesIO(data[5:]), json.loads(text)) for data in written if data is not None]
+    assert [each["U"] for each in read] == [[5, "é", None, None][n % len(branches)] for n in range(60)]
+
+
 def test_a_value_that_its_column_cannot_hold_is_reported_and_the_others_are_read() -> None:
     registry = MemoryRegistry()
     wide = FormatSpec("AVRO", registry=registry.location, subject="s")
