@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, replace
 from math import gcd
+from typing import TypeVar
 
 from .calendars import LONGEST_MS, CalendarUnit, calendar_end
 
@@ -86,6 +87,7 @@ class CalendarWindow:
 
 
 Window = TimeWindow | SlidingWindow | SessionWindow | UnlimitedWindow | CalendarWindow
+_Sized = TypeVar("_Sized", TimeWindow, SlidingWindow, CalendarWindow)
 
 
 def key_suffix_bytes(window: Window | None) -> int:
@@ -151,15 +153,18 @@ def joined_window(left: Window | None, right: Window | None) -> Window | None:
             grace_ms = max(close_wait_ms(left), close_wait_ms(right)) - gap_ms
             return SessionWindow(gap_ms, grace_ms, max(left.retention_ms, right.retention_ms))
         case TimeWindow(), TimeWindow() if left.size_ms == right.size_ms:
-            advance_ms, grace_ms = gcd(left.advance_ms, right.advance_ms), max(left.grace_ms, right.grace_ms)
-            return TimeWindow(left.size_ms, advance_ms, grace_ms, max(left.retention_ms, right.retention_ms))
+            return replace(_kept_longest(left, right), advance_ms=gcd(left.advance_ms, right.advance_ms))
         case SlidingWindow(), SlidingWindow() if left.size_ms == right.size_ms:
-            grace_ms, retention_ms = max(left.grace_ms, right.grace_ms), max(left.retention_ms, right.retention_ms)
-            return replace(left, grace_ms=grace_ms, retention_ms=retention_ms)
+            return _kept_longest(left, right)
         case CalendarWindow(), CalendarWindow() if (left.unit, left.zone) == (right.unit, right.zone):
-            grace_ms, retention_ms = max(left.grace_ms, right.grace_ms), max(left.retention_ms, right.retention_ms)
-            return replace(left, grace_ms=grace_ms, retention_ms=retention_ms)
+            return _kept_longest(left, right)
     raise ValueError("their keys are never equal")
+
+
+def _kept_longest(left: _Sized, right: _Sized) -> _Sized:
+    """Return the left windows, open and kept for as long as those of the side where that is longer."""
+    grace_ms, retention_ms = max(left.grace_ms, right.grace_ms), max(left.retention_ms, right.retention_ms)
+    return replace(left, grace_ms=grace_ms, retention_ms=retention_ms)
 
 
 def close_wait_ms(window: Window) -> int:
