@@ -50,6 +50,16 @@ class Emitted:
         self.values.append(value)
         self.olds.append(old)
 
+    def add_all(
+        self, row: int, keys: Sequence[bytes], times: Sequence[int], values: Sequence[State | None], olds: Sequence[State | None]
+    ) -> None:
+        """Add results that one row caused."""
+        self.rows += [row] * len(keys)
+        self.keys += keys
+        self.times += times
+        self.values += values
+        self.olds += olds
+
     def without_rows(self, rows: Set[int]) -> Emitted:
         """Return the results that other rows of the batch caused."""
         kept = [place for place, row in enumerate(self.rows) if row not in rows]

@@ -50,24 +50,20 @@ def hasher(columns: Sequence[Field]) -> Callable[[Sequence[State | None]], list[
     kinds = [column.type.kind for column in columns]
     is_plain = _PLAIN_KINDS.issuperset(kinds)
 
-    def row_hash(row: State | None) -> bytes | None:
-        if row is None:
-            return None
-        if is_plain:
-            try:
-                return blake2b(_encode(row), digest_size=16).digest()
-            except OverflowError:  # a callable's number of more than 64 bits
-                pass
+    def digest(row: Sequence[Any]) -> bytes:
+        return blake2b(_encode(row), digest_size=16).digest()
+
+    def exact(row: State) -> bytes:
         values = [float(v) if kind is Kind.DOUBLE and v is not None else v for v, kind in zip(row, kinds, strict=True)]
-        return blake2b(_encode([to_wire(value) for value in values]), digest_size=16).digest()
+        return digest([to_wire(value) for value in values])
 
     def row_hashes(rows: Sequence[State | None]) -> list[bytes | None]:
-        if is_plain and None not in rows:
+        if is_plain:
             try:
-                return [blake2b(data, digest_size=16).digest() for data in map(_encode, rows)]
-            except OverflowError:
+                return [None if row is None else digest(row) for row in rows]
+            except OverflowError:  # a callable's number of more than 64 bits
                 pass
-        return list(map(row_hash, rows))
+        return [None if row is None else exact(row) for row in rows]
 
     return row_hashes
 

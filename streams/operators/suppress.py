@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heappop, heappush
-from itertools import repeat
 from typing import Any
 
 from logflume.log import LogflumeError
@@ -178,11 +177,9 @@ class SuppressWork(Work):
         if not self._has_wait:
             held = [each for each in held if each[1][1]]
         stop = _HEAD + len(self._nothing)
-        emitted.rows += repeat(row, len(held))
-        emitted.keys += [key for key, _, _ in held]
-        emitted.times += [time for _, _, time in held]
-        emitted.values += [state[_HEAD:stop] if state[1] else None for _, state, _ in held]
-        emitted.olds += [before_of(state) for _, state, _ in held]
+        values = [state[_HEAD:stop] if state[1] else None for _, state, _ in held]
+        olds = [before_of(state) for _, state, _ in held]
+        emitted.add_all(row, [key for key, _, _ in held], [time for _, _, time in held], values, olds)
         headers += [tuple((header["KEY"], header["VALUE"]) for header in state[3]) if state[3] else () for _, state, _ in held]
 
     def _is_over(self, count: int) -> bool:
