@@ -113,7 +113,7 @@ def backfill(
             show_estimate(planned, engine, settings, as_json)
             return
         show_plan(planned, as_json)
-        run([planned], engine, settings, job.stop_old, [job], as_json)
+        run([planned], engine, settings, [job], as_json)
 
 
 def check_names(files: Sequence[Path]) -> None:
@@ -135,9 +135,9 @@ def run_all(
     as_json: bool,
 ) -> None:
     """Compute several in one job, or show what that would be."""
-    from logflume.streams.spark import cores_of, plan_together, read_once
+    from logflume.streams.spark import plan_together, read_once
 
-    if replaces is not None or abort or any(job.replaces for job in jobs):
+    if replaces is not None or abort or any(job.replaces or job.is_done for job in jobs):
         raise InvalidInput(
             "what takes the place of a query, or is taken back (--abort), is given alone: each asks for its own stop"
         )
@@ -148,10 +148,9 @@ def run_all(
         else:
             show_plan(each, as_json)
     if not dry_run:
-        run(planned, engine, settings, lambda: None, jobs, as_json)
+        run(planned, engine, settings, jobs, as_json)
         return
-    cores = None if engine is Where.LOCAL else cores_of(settings) or CORES_ASSUMED
-    for topics, applications in read_once(planned, cores=cores):
+    for topics, applications in read_once(planned, cores=planned_cores(engine, settings)):
         if as_json:
             print(json.dumps({"read_once": topics, "applications": applications}))
         else:
@@ -220,7 +219,6 @@ def run(
     planned: Sequence[BackfillPlan],
     engine: Where,
     settings: SparkSettings,
-    stop_old: Callable[[], None],
     jobs: Sequence[Job],
     as_json: bool,
 ) -> None:
@@ -244,22 +242,28 @@ def run(
             planned,
             runner,
             on_done=finish,
-            on_stopping=stop_old,
+            on_stopping=jobs[0].stop_old,  # what takes another's place is alone
             on_progress=lambda at: line.show(at.step, at.done, at.total),
         )
+
+
+def planned_cores(engine: Where, settings: SparkSettings) -> int | None:
+    """Return how many cores there will be, as far as that is known; None: no Spark."""
+    from logflume.streams.spark import cores_of
+
+    return None if engine is Where.LOCAL else cores_of(settings) or CORES_ASSUMED
 
 
 def show_estimate(planned: BackfillPlan, engine: Where, settings: SparkSettings, as_json: bool) -> None:
     """Print what will be read and written, and what each stage will cost."""
     from logflume.streams.spark import cores_of, estimate_backfill
 
-    known = cores_of(settings)
-    found = estimate_backfill(planned, cores=None if engine is Where.LOCAL else known or CORES_ASSUMED)
+    found = estimate_backfill(planned, cores=planned_cores(engine, settings))
     if as_json:
         show_plan(planned, as_json, fields_of(found))
         return
     show_plan(planned, as_json)
-    print_estimate(found, is_assumed=known is None)
+    print_estimate(found, is_assumed=cores_of(settings) is None)
 
 
 def show_plan(planned: BackfillPlan, as_json: bool, more: Mapping[str, Any] | None = None) -> None:

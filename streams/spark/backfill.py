@@ -160,7 +160,7 @@ def plan_together(
         plans.append(plan_backfill(load_plan, where, history=history, keep=own, cut=cut))
     names = Counter(plan.application for plan in plans)
     if len(names) < len(plans):
-        raise InvalidInput(f"{names.most_common(1)[0][0]!r} is given twice: applications that are computed together have names")
+        raise InvalidInput(f"{names.most_common(1)[0][0]!r} is given twice; give each application once")
     writers = {topic: plan.application for plan in plans for topic in plan.result_topics}
     for plan in plans:
         for topic in sorted({tp.topic for tp in plan.ranges} & writers.keys()):

@@ -16,7 +16,7 @@ from .kept import stage_names
 from .partials import decode_range_end
 from .replay import TaskEnd, joined_ends, later_ends
 from .rows import RANGE_SHIFT, RowKind, decode_end, former_rows, wake_rows
-from .sharing import Place, SharedRunner, kept_apart, shared_places
+from .sharing import JobStage, SharedRunner, kept_apart, shared_places
 from .stages import Rows, Stage, stages_of, times_before
 from .steps import Progress, StageDone, StepPlan
 from .writing import RowsToLog, Target, Written, plain_runs
@@ -81,7 +81,7 @@ class LocalRunner:
         staged = [stages_of(*job, records_per_range=size, cores=ALL_CORES, slices=slices) for job in jobs]
         tables = [Tables(step, plan) for step, plan in jobs]
         readings = shared_places([(plan, stages) for (_, plan), stages in zip(jobs, staged, strict=True)])
-        done: dict[Place, StageDone] = {}
+        done: dict[JobStage, StageDone] = {}
         for places in kept_apart(readings, lambda place: jobs[place[0]][0].kept is not None):
             done |= self._run_shared(places, staged, tables, on_progress)
         for number, (own, stages) in enumerate(zip(tables, staged, strict=True)):
@@ -91,11 +91,11 @@ class LocalRunner:
 
     def _run_shared(
         self,
-        places: Sequence[Place],
+        places: Sequence[JobStage],
         staged: Sequence[Sequence[Stage]],
         tables: Sequence[Tables],
         on_progress: Callable[[Progress], None],
-    ) -> dict[Place, StageDone]:
+    ) -> dict[JobStage, StageDone]:
         """Run stages that share a reading; return what was done by place."""
         begun = time.monotonic()
         stages = [staged[number][place] for number, place in places]

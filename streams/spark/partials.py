@@ -131,19 +131,8 @@ def run_range(
     chunks: Iterator[Chunk],
     readers: Mapping[str, RangeForm],
     partitions: Mapping[str, int],
-) -> Iterator[OutputRows | PartialRows | RangeEnd]:
-    """Run a form over the chunks of one range, in offset order. Args: see `paced_range`."""
-    return (part for part in paced_range(form, source, chunks, readers, partitions) if part is not None)
-
-
-def paced_range(
-    form: RangeForm,
-    source: TopicPartition,
-    chunks: Iterator[Chunk],
-    readers: Mapping[str, RangeForm],
-    partitions: Mapping[str, int],
 ) -> Iterator[OutputRows | PartialRows | RangeEnd | None]:
-    """As `run_range`, and give None after each chunk.
+    """Run a form over the chunks of one range, in offset order; give None after each chunk.
 
     Args:
         readers: Repartition node -> form of the sub-topology that reads it, run here on what would be written.

@@ -20,7 +20,7 @@ from .partials import RangeEnd, decode_range_end
 from .ranges import reachable
 from .replay import TaskEnd, joined_ends, later_ends
 from .rows import RANGE_SHIFT, ROWS, RowKind, decode_end, former_rows, wake_rows
-from .sharing import READER, SHARED_ROWS, Place, SharedRunner, kept_apart, shared_places
+from .sharing import READER, SHARED_ROWS, JobStage, SharedRunner, kept_apart, shared_places
 from .stages import Rows, Stage, stages_of, times_before
 from .steps import Progress, StageDone, StepPlan
 from .writing import WRITTEN, RowsToLog, Target, Written
@@ -36,6 +36,8 @@ SLICES_PER_CORE = 4
 """Ranges are dealt to at most so many Spark tasks per core: each prepares the program once."""
 _KEPT = {"parquet.block.size": str(16 << 20), "parquet.block.size.row.check.min": "1"}
 """Spark reads up to a whole row group at a time, and a row may be a bundle."""
+Place = tuple[str, int]
+"""A topic and a partition."""
 _BY_TOPIC = ("name", "partition", "stage", "task", "seq")
 
 
@@ -109,7 +111,7 @@ class SparkRunner:
     def _shared(self, jobs: Sequence[_Frames], staged: Sequence[Sequence[Stage]], names: Sequence[Sequence[str]]) -> _Shared:
         """Return the frames of stages that share a reading."""
 
-        def is_kept(place: Place) -> bool:
+        def is_kept(place: JobStage) -> bool:
             kept = jobs[place[0]].step.kept
             return kept is not None and kept.has(names[place[0]][place[1]])
 
@@ -162,19 +164,19 @@ class SparkResult:
     stages: list[StageDone]
     looks_at_places: bool
     read_once: list[DataFrame] = field(default_factory=list)
-    _places: Mapping[tuple[str, int], _Place] | None = None
+    _places: Mapping[Place, _Place] | None = None
 
     @property
     def results(self) -> int:
         """See `StepResult.results`."""
         return sum(place.records for place in self._by_place().values())
 
-    def _by_place(self) -> Mapping[tuple[str, int], _Place]:
+    def _by_place(self) -> Mapping[Place, _Place]:
         if self._places is None:
             self._places = self._look()
         return self._places
 
-    def _look(self) -> Mapping[tuple[str, int], _Place]:
+    def _look(self) -> Mapping[Place, _Place]:
         """Return what there is of each partition; what a task was cut into is not together."""
         writers = []
         for number, (frame, is_sliced) in enumerate(zip(self.frames, self.sliced, strict=True)):
@@ -194,7 +196,7 @@ class SparkResult:
         """
         in_place: list[DataFrame] = []
         shuffled: list[DataFrame] = []
-        together: list[tuple[str, int]] = []
+        together: list[Place] = []
         if self.looks_at_places and RowKind.SINK in kinds and not target.tables:
             together = [at for at, place in self._by_place().items() if place.is_together]
         changelogs, results = (f"kind = {int(kind)}" for kind in (RowKind.CHANGELOG, RowKind.SINK))
@@ -246,7 +248,7 @@ class _Shared:
     """Frames that hold the rows of several stages, and the part of each."""
 
     frames: list[DataFrame] = field(default_factory=list)
-    by_place: dict[Place, DataFrame] = field(default_factory=dict)
+    by_place: dict[JobStage, DataFrame] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -366,7 +368,7 @@ def _sql_columns(*expressions: str) -> list[Any]:
     return [expr(each) for each in expressions]
 
 
-def _is_at(places: Iterable[tuple[str, int]]) -> str:
+def _is_at(places: Iterable[Place]) -> str:
     """Return the condition of rows that are of these partitions."""
     by_name: dict[str, list[int]] = {}
     for name, partition in places:

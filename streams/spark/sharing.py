@@ -23,13 +23,13 @@ from .steps import Paced, RangeRunner, Read, TaskRunner, passing_told
 
 READER = "reader"
 SHARED_ROWS = f"{ROWS}, {READER} INT"
-Place = tuple[int, int]
+JobStage = tuple[int, int]
 """An application, by its number, and one of its stages."""
 
 
-def shared_places(jobs: Sequence[tuple[Plan, Sequence[Stage]]]) -> list[tuple[Place, ...]]:
+def shared_places(jobs: Sequence[tuple[Plan, Sequence[Stage]]]) -> list[tuple[JobStage, ...]]:
     """Return which stages of several applications read the same; a reading has one stage of each of its applications."""
-    found: dict[Hashable, list[Place]] = {}
+    found: dict[Hashable, list[JobStage]] = {}
     for number, (plan, stages) in enumerate(jobs):
         seen: set[Hashable] = set()
         for place, stage in enumerate(stages):
@@ -124,7 +124,7 @@ def in_turn(paced: Sequence[Paced]) -> Iterator[tuple[int, Any]]:
                 del going[which]
 
 
-def kept_apart(places: Iterable[tuple[Place, ...]], is_kept: Callable[[Place], bool]) -> list[tuple[Place, ...]]:
+def kept_apart(places: Iterable[tuple[JobStage, ...]], is_kept: Callable[[JobStage], bool]) -> list[tuple[JobStage, ...]]:
     """Return readings without the stages that were computed by a run before."""
     left = [tuple(place for place in each if not is_kept(place)) for each in places]
     return [each for each in left if len(each) > 1]

@@ -33,7 +33,7 @@ from .archives import Archive, read_history
 from .costs import Cost
 from .forms import RangeForm, forms_of
 from .kept import Kept
-from .partials import Merging, paced_range
+from .partials import Merging, run_range
 from .ranges import OffsetRange, read_range
 from .replay import Replay, ReplayInput, TaskEnd, Work, chunk_of_rows
 from .rows import RowKind, RowWriter, parts_of, records_of, unpack_headers
@@ -239,7 +239,7 @@ class RangeRunner:
     def _run(self, form: RangeForm, readers: Mapping[str, RangeForm], log: Log, at: int, read: Read) -> Paced:
         number, wanted = self.ranges[at]
         writer = RowWriter(form.outputs, self.step.partitions, wanted.partition, number=number)
-        for part in paced_range(form, wanted.topic_partition, read(log, wanted), readers, self.step.partitions):
+        for part in run_range(form, wanted.topic_partition, read(log, wanted), readers, self.step.partitions):
             if part is None:
                 yield None
             else:
