@@ -160,7 +160,10 @@ def plan_together(
         plans.append(plan_backfill(load_plan, where, history=history, keep=own, cut=cut))
     names = Counter(plan.application for plan in plans)
     if len(names) < len(plans):
-        raise InvalidInput(f"{names.most_common(1)[0][0]!r} is given twice; give each application once")
+        raise InvalidInput(
+            f"{names.most_common(1)[0][0]!r} is given twice; give each application once, and each INSERT INTO an id of its own: "
+            "INSERT INTO stream WITH (QUERY_ID = 'name') SELECT ..."
+        )
     writers = {topic: plan.application for plan in plans for topic in plan.result_topics}
     for plan in plans:
         for topic in sorted({tp.topic for tp in plan.ranges} & writers.keys()):

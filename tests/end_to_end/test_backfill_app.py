@@ -121,6 +121,28 @@ def test_several_queries_over_one_topic_are_computed_in_one_pass(tmp_path: Path)
         assert sorted(json.loads(line)["N"] for line in odd.splitlines()) == [*range(1, 20, 2), 101]
 
 
+def test_several_inserts_into_one_stream_are_computed_in_one_pass(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", "--workers", "0") as (address, _):
+        where = ("--bootstrap", address)
+        columns = "(k STRING KEY, n INT) WITH (kafka_topic='{0}', value_format='JSON', partitions=2);"
+        made = " ".join(f"CREATE STREAM {name} {columns.format(name)}" for name in ("old", "new"))
+        run("sql", "-e", made + "INSERT INTO old VALUES ('a', 1), ('b', 2), ('a', 3);", *where)
+        given = [
+            "-e",
+            "INSERT INTO new SELECT k, n FROM old WHERE n < 3;",
+            "-e",
+            "INSERT INTO new SELECT k, n + 10 AS n FROM old;",
+        ]
+        refused = run("backfill", *given, "--engine", "local", *where, code=1)
+        assert "INSERT INTO stream WITH (QUERY_ID = 'name') SELECT" in refused.stderr
+        named = [text.replace("new SELECT", f"new WITH (QUERY_ID = 'q{at}') SELECT") for at, text in enumerate(given)]
+        run("backfill", *named, "--engine", "local", *where)
+        run("sql", "-e", "INSERT INTO old VALUES ('b', 100);", *where)
+        wait_until_pulled(address, "SELECT n FROM new;", 110)
+        found = run("sql", "-e", "SELECT n FROM new;", "--json", *where).stdout
+        assert sorted(json.loads(line)["N"] for line in found.splitlines()) == [1, 2, 11, 12, 13, 110]
+
+
 def wait_until_pulled(address: str, query: str, expected: int) -> None:
     deadline = time.monotonic() + 60
     while str(expected) not in (found := run("sql", "-e", query, "--json", "--bootstrap", address).stdout):
