@@ -345,9 +345,10 @@ class Stream(Generic[K, V], metaclass=Face):
         from .windows import milliseconds
 
         base = name or f"{self.base}-table"
+        history_ms = None if history is None else milliseconds(history)
         node = g.ToTable(
-            name=base, schema=self.schema, kind=g.EdgeKind.TABLE, inputs=(self.node.name,), store=store,
-            history_ms=None if history is None else milliseconds(history),
+            name=base, schema=self.schema, kind=g.EdgeKind.TABLE, inputs=(self.node.name,),
+            store=base if store is None and history_ms is not None else store, history_ms=history_ms,
         )  # fmt: skip
         return Table(self.graph, self.graph.add(node, fix=_FIX), base)
 

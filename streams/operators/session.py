@@ -123,12 +123,11 @@ class SessionWork(RecordWindowsWork[SessionColumns]):
                     self._put(key, began, ended, None)
                 if self.is_update:
                     emitted.add(row, self._edge_key(key, began, ended), ended, None, folding.result(own))
-        before = state
         state = folding.add(state, arguments, row, report)
         self._put(key, start, end, state)
         if not self.is_update:
             return
-        old = folding.result(before) if (start, end) == (time, time) else None
+        old = folding.result(met[0][2]) if (start, end) == (time, time) else None
         emitted.add(row, self._edge_key(key, start, end), end, folding.result(state), old)
 
     def _met(self, key: bytes, time: int, ends: Sequence[int]) -> list[tuple[int, int, State]]:

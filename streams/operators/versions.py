@@ -7,6 +7,7 @@ the oldest time that can be asked for.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -80,9 +81,8 @@ def keep_versions(store: StateStore, batch: Batch, history_ms: int, *, wants_old
         latest.append(not versions or time >= versions[-1][0])
         put_entry(store, key, (with_version(versions, time, value, oldest),), versions[-1][0] if versions else time)
     rows = batch if not late else batch.take(np.array(kept, np.int64))
-    rows.columns[LATEST_COLUMN] = Column.of_objects(list(latest), Kind.BOOLEAN)
-    rows.old = old_rows(before, fields) if wants_old else None
-    return rows, late
+    columns = rows.columns | {LATEST_COLUMN: Column.of_objects(list(latest), Kind.BOOLEAN)}
+    return replace(rows, columns=columns, old=old_rows(before, fields) if wants_old else None), late
 
 
 def with_version(versions: list[Any], time: int, value: State | None, oldest: int) -> list[Any]:

@@ -349,6 +349,39 @@ def test_a_kept_view_of_a_versioned_table_is_a_table_without_versions(kept: str)
     assert [value["count"] for value in values(driver)] == [1, 0]
 
 
+def test_a_versioned_table_beside_a_filter_of_what_it_is_made_of_changes_nothing_there() -> None:
+    app = lf.App("test")
+    users = app.table("users", User, key=str, store="users")
+    users.to_stream().to_table(history=100, store="versions")
+    users.filter(lambda key, user: user is not None).to("out")
+    driver = TopologyTestDriver(app)
+    driver.input("users").send(None, key="a", timestamp_ms=20)
+    assert driver.output("out").read() == []
+
+
+@pytest.mark.parametrize("name", [None, "versions"])
+def test_a_stream_read_as_a_versioned_table_takes_nothing_from_before_its_history(name: str | None) -> None:
+    app = lf.App("test")
+    app.stream("users", User, key=str).to_table(name=name, history=10).to("out")
+    driver = TopologyTestDriver(app)
+    for time in (50, 40, 39):
+        driver.input("users").send(User("Ann"), key="a", timestamp_ms=time)
+    assert [record.timestamp_ms for record in driver.output("out").read()] == [50, 40]
+    assert driver.problems == {"late": 1}
+
+
+def test_a_group_of_sessions_takes_back_what_was_put_in_though_merging_adds_to_it() -> None:
+    app = lf.App("test")
+    sessions = app.stream("in", int, key=str).group_by_key().window(lf.session(10))
+    sums = sessions.aggregate(lf.aggregate(100, lambda a, n: a + n, merge=lambda a, b: a + b), emit="update")
+    groups = sums.group_by(lambda key, total: "all", key=str)
+    groups.reduce(lambda a, b: a + b, lambda a, b: a - b, emit="update").to("out")
+    driver = TopologyTestDriver(app)
+    for value in (13, 2):
+        driver.input("in").send(value, key="k", timestamp_ms=8)
+    assert values(driver) == [113, 215]
+
+
 @pytest.mark.parametrize("kernels", ["without kernels", "with kernels"], indirect=True)
 def test_a_sliding_window_that_begins_with_what_another_holds_takes_nothing_back(kernels: str) -> None:
     app = lf.App("test")
