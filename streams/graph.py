@@ -491,7 +491,7 @@ class ToTable(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge(Node):
-    """Interleaves streams of one schema, each in its own order."""
+    """Interleaves streams, each in its own order: of the columns of the schema, or, where that is bare, of any whole values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

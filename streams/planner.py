@@ -148,8 +148,8 @@ def _check_node(node: g.Node, inputs: list[g.Node]) -> None:
         if not isinstance(aggregate, g.Aggregate) or (aggregate.window is None and aggregate.ttl_ms is None):
             raise InvalidInput(f"{node.name!r}: records come late for a windowed aggregate, {aggregate.name!r} is none")
     elif isinstance(node, g.Merge):
-        shapes = {(i.schema.key, i.schema.value, i.schema.window) for i in inputs}
-        if len(shapes) > 1:
+        values = {node.schema.value} if g.is_bare(node.schema) else {i.schema.value for i in inputs}
+        if len(values) > 1 or len({(i.schema.key, i.schema.window) for i in inputs}) > 1:
             raise InvalidInput(
                 f"{node.name!r} merges streams of different columns: {', '.join(_describe(i.schema) for i in inputs)}"
             )

@@ -41,7 +41,7 @@ class SlidingWindow:
     """Windows [t - size, t], both ends inclusive, that end at a record or begin right after one (KIP-450).
 
     Two records of a key are in a window together iff their times differ by at most `size`. A record counts for a window iff
-    window end >= stream time - grace. Retention of the store is max(retention, 2 * size + grace).
+    window end >= stream time - grace. Retention of the store is max(retention, 2 * size + grace, 1 ms).
     """
 
     size_ms: int
@@ -54,7 +54,7 @@ class SessionWindow:
     """Records of a key that follow each other within `gap`: [first, last], both inclusive.
 
     A record is late iff the session that it would be in ends before stream time - grace - gap. Retention of the store is
-    max(retention, gap + grace) behind a session's end.
+    max(retention, gap + grace, 1 ms) behind a session's end.
     """
 
     gap_ms: int

@@ -519,13 +519,17 @@ class Stream(Generic[K, V], metaclass=Face):
         return self.deduplicate(*by, key=key, name=name)
 
     def merge(self, *others: Stream) -> Stream[K, V]:
-        """Interleave with other streams of the same columns; each keeps its own order."""
+        """Interleave with other streams of the same columns; each keeps its own order.
+
+        With one whose values have no known type all are as those: a typed record is the object that a function would get.
+        """
         for other in others:
             if not isinstance(other, Stream):
                 raise InvalidInput(f"merge() takes streams, found {other!r:.100}")
         name = self.graph.free("-".join([self.base, *(other.base for other in others), "merge"]))
         inputs = (self.node.name, *(other.node.name for other in others))
-        return self.then(g.Merge(name=name, schema=self.schema, kind=g.EdgeKind.STREAM, inputs=inputs))
+        schema = next((each.schema for each in (self, *others) if g.is_bare(each.schema)), self.schema)
+        return self.then(g.Merge(name=name, schema=schema, kind=g.EdgeKind.STREAM, inputs=inputs))
 
     def peek(self, function: Function) -> Stream[K, V]:
         """Call `function(value)`, `function(key, value)` or `function(key, value, timestamp_ms)` for each record, and go on."""

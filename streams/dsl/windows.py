@@ -97,7 +97,7 @@ def hopping(
 
 
 def session(
-    gap: Duration = 0,
+    gap: Duration | None = None,
     *,
     days: float = 0,
     hours: float = 0,
@@ -108,15 +108,17 @@ def session(
 ) -> SessionWindow:
     """Windows of activity: records of a key that follow each other within a gap are in one, from the first to the last.
 
+    A gap of 0 joins those of one time.
+
     >>> session(minutes=30)
     SessionWindow(gap_ms=1800000, grace_ms=0, retention_ms=0)
     """
-    length = _length(gap, days, hours, minutes, seconds, what="session(minutes=30)")
+    length = _length(gap or 0, days, hours, minutes, seconds, what="session(minutes=30)", is_given=gap is not None)
     return SessionWindow(length, _whole(grace, 1), _whole(retention, 1))
 
 
 def sliding(
-    size: Duration = 0,
+    size: Duration | None = None,
     *,
     days: float = 0,
     hours: float = 0,
@@ -125,12 +127,12 @@ def sliding(
     grace: Duration = 0,
     retention: Duration = 0,
 ) -> SlidingWindow:
-    """Windows around the records themselves: two records of a key share one iff they are at most `size` apart.
+    """Windows around the records themselves: two records of a key share one iff they are at most `size` apart (0: of one time).
 
     >>> sliding(minutes=5, grace=1000)
     SlidingWindow(size_ms=300000, grace_ms=1000, retention_ms=0)
     """
-    length = _length(size, days, hours, minutes, seconds, what="sliding(minutes=5)")
+    length = _length(size or 0, days, hours, minutes, seconds, what="sliding(minutes=5)", is_given=size is not None)
     return SlidingWindow(length, _whole(grace, 1), _whole(retention, 1))
 
 
@@ -161,11 +163,13 @@ def unlimited(start: int = 0) -> UnlimitedWindow:
     return UnlimitedWindow(_whole(start, 1))
 
 
-def _length(size: Duration, days: float, hours: float, minutes: float, seconds: float, *, what: str = "tumbling(hours=1)") -> int:
-    length = (
-        _whole(size, 1) + _whole(days, 86_400_000) + _whole(hours, 3_600_000) + _whole(minutes, 60_000) + _whole(seconds, 1_000)
-    )
-    if length <= 0:
+def _length(
+    size: Duration, days: float, hours: float, minutes: float, seconds: float, *,
+    what: str = "tumbling(hours=1)", is_given: bool = False,
+) -> int:  # fmt: skip
+    units = ((size, 1), (days, 86_400_000), (hours, 3_600_000), (minutes, 60_000), (seconds, 1_000))
+    length = sum(_whole(value, unit_ms) for value, unit_ms in units)
+    if length == 0 and not is_given:
         raise InvalidInput(f"a window needs a size: {what}, or milliseconds (lf.minutes(5))")
     return length
 

@@ -71,7 +71,7 @@ class AggregateOperator(Operator[g.Aggregate]):
         if isinstance(window, g.SessionWindow):
             columns = (Field("start", BIGINT), *columns)
             still_open_ms = 1 if node.emit is g.Emit.FINAL else 0  # one that ends at the limit leaves with the next millisecond
-            kept = g.TimeWindow(window.gap_ms + still_open_ms, 1, window.grace_ms, window.retention_ms)
+            kept = g.TimeWindow(window.gap_ms + still_open_ms, 1, window.grace_ms, max(window.retention_ms, 1))
         return (StoreSpec(node.store, node.schema.key, columns, kept),)
 
     def wants_old(self, *, is_asked: bool) -> bool:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
+from logflume.log.schemas import Kind
+
 from .. import graph as g
-from ..columns import Batch
+from ..columns import Batch, Column
 from ..columns.batch import ColumnId
 from ..expr import WHOLE, Side
 from .operator import Bind, Cut, Errors, Operator, Task, Wiring, Work
@@ -18,9 +22,20 @@ class MergeOperator(Operator[g.Merge]):
     node_class = g.Merge
     is_stateless = True
 
+    def reads(self, source: g.Node, below: frozenset[ColumnId], wiring: Wiring) -> set[ColumnId]:
+        if not self._is_whole(source):
+            return set(below)
+        values = {(Side.VALUE, WHOLE), *((Side.VALUE, column.name) for column in source.schema.value)}
+        return values | {column for column in below if column[0] is not Side.VALUE}
+
+    def _is_whole(self, source: g.Node) -> bool:
+        """Return whether typed values of an input go on as objects."""
+        return g.is_bare(self.node.schema) and not g.is_bare(source.schema)
+
     def plan(self, wiring: Wiring) -> Bind:
         has_keys = wiring.raw_keys[self.node.name] is not None
-        return lambda task: PassWork(self.node, task, has_keys=has_keys)
+        wholes = frozenset(name for name in self.node.inputs if self._is_whole(wiring.node(name)))
+        return lambda task: PassWork(self.node, task, has_keys=has_keys, wholes=wholes)
 
 
 class ToStreamOperator(Operator[g.ToStream]):
@@ -37,13 +52,21 @@ class ToStreamOperator(Operator[g.ToStream]):
 
 
 class PassWork(Work):
-    """Passes rows on without the rows before; without encoded keys where the inputs' differ."""
+    """Passes rows on without the rows before; without encoded keys where the inputs' differ.
 
-    def __init__(self, node: g.Node, task: Task, *, has_keys: bool) -> None:
-        self._node, self._task, self._has_keys = node, task, has_keys
+    `wholes`: the inputs whose typed values become objects.
+    """
+
+    def __init__(self, node: g.Node, task: Task, *, has_keys: bool, wholes: frozenset[str] = frozenset()) -> None:
+        self._node, self._task, self._has_keys, self._wholes = node, task, has_keys, wholes
 
     def process(self, batch: Batch, source: str) -> None:
         keys = batch.keys if self._has_keys else None
+        if source in self._wholes:
+            objects = batch.column(Side.VALUE, WHOLE).objects()
+            nulls = np.fromiter((value is None for value in objects), np.bool_, len(objects))
+            columns = {(Side.VALUE, g.BARE_COLUMN): Column.of_objects(objects, Kind.ANY)}
+            batch = batch.with_values(self._node.schema, columns, nulls=nulls if nulls.any() else None, old=None)
         passed = replace(as_latest(batch), schema=self._node.schema, keys=keys, old=None)
         self._task.forward(self._node.name, passed)
 

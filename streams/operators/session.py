@@ -39,7 +39,7 @@ class SessionWork(RecordWindowsWork[SessionColumns]):
         assert isinstance(node.window, g.SessionWindow)
         self._window = node.window
         wait_ms = self._window.gap_ms + self._window.grace_ms
-        super().__init__(node, wiring, task, wait_ms=wait_ms, keep_ms=max(self._window.retention_ms, wait_ms))
+        super().__init__(node, wiring, task, wait_ms=wait_ms, keep_ms=max(self._window.retention_ms, wait_ms, 1))
 
     def cut(self, own: Slice) -> bool:
         return False
@@ -127,7 +127,7 @@ class SessionWork(RecordWindowsWork[SessionColumns]):
         self._put(key, start, end, state)
         if not self.is_update:
             return
-        old = folding.result(met[0][2]) if (start, end) == (time, time) else None
+        old = folding.result(met[0][2]) if met and (start, end) == (time, time) else None
         emitted.add(row, self._edge_key(key, start, end), end, folding.result(state), old)
 
     def _met(self, key: bytes, time: int, ends: Sequence[int]) -> list[tuple[int, int, State]]:

@@ -34,7 +34,7 @@ Held = tuple[State | None, int]
 
 def sliding_keep_ms(window: g.SlidingWindow) -> int:
     """Return how far behind the newest window's start windows are seen."""
-    return max(window.retention_ms, 2 * window.size_ms + window.grace_ms)
+    return max(window.retention_ms, 2 * window.size_ms + window.grace_ms, 1)
 
 
 class SlidingWork(RecordWindowsWork[SlidingColumns]):

@@ -239,6 +239,22 @@ def test_a_window_that_has_expired_is_no_row_to_join_with_though_it_is_still_in_
     assert found == [*alone, (90, {"clicks": 1, "views": 1})]
 
 
+@pytest.mark.parametrize("kernels", ["without kernels", "with kernels"], indirect=True)
+@pytest.mark.parametrize("window", [lf.session(0), lf.sliding(0), lf.session(0, grace=5), lf.sliding(0, grace=5)])
+@pytest.mark.parametrize("emit", ["update", "final"])
+def test_windows_of_no_length_hold_the_records_of_one_time(window: Any, emit: str, kernels: str) -> None:
+    app = lf.App("test")
+    app.stream("in", int, key=str).group_by_key().window(window).count(name="n", emit=emit).to_stream().to("out")
+    driver = TopologyTestDriver(app)
+    for time in (5, 5, 6, 5, 20):
+        driver.input("in").send(1, key="k", timestamp_ms=time)
+    takes_third = window.grace_ms > 0
+    latest = {record.key.start_ms: record.value["count"] for record in driver.output("out").read()}
+    assert latest == {5: 3 if takes_third else 2, 6: 1} | ({20: 1} if emit == "update" else {})
+    assert driver.problems == ({} if takes_third else {"late": 1})
+    assert [(row.key.start_ms, row.value["count"]) for row in driver.store("n").rows()] == [(20, 1)]
+
+
 def test_window_bounds_and_key_are_columns_behind_an_aggregate() -> None:
     app, clicks = click_app()
     counts = clicks.group_by(col.user).window(lf.tumbling(10)).count()
@@ -372,14 +388,14 @@ def test_a_stream_read_as_a_versioned_table_takes_nothing_from_before_its_histor
 
 def test_a_group_of_sessions_takes_back_what_was_put_in_though_merging_adds_to_it() -> None:
     app = lf.App("test")
-    sessions = app.stream("in", int, key=str).group_by_key().window(lf.session(10))
+    sessions = app.stream("in", int, key=str).group_by_key().window(lf.session(10, grace=100))
     sums = sessions.aggregate(lf.aggregate(100, lambda a, n: a + n, merge=lambda a, b: a + b), emit="update")
     groups = sums.group_by(lambda key, total: "all", key=str)
     groups.reduce(lambda a, b: a + b, lambda a, b: a - b, emit="update").to("out")
     driver = TopologyTestDriver(app)
-    for value in (13, 2):
-        driver.input("in").send(value, key="k", timestamp_ms=8)
-    assert values(driver) == [113, 215]
+    for value, time in ((13, 28), (2, 28), (3, 8)):
+        driver.input("in").send(value, key="k", timestamp_ms=time)
+    assert values(driver) == [113, 215, 215 + 103]
 
 
 @pytest.mark.parametrize("kernels", ["without kernels", "with kernels"], indirect=True)
@@ -453,6 +469,28 @@ def test_merge_and_peek() -> None:
     driver.input("more").send(Click("b"), key="2", timestamp_ms=6)
     assert seen == [("1", "a", 5), ("2", "b", 6)]
     assert len(values(driver)) == 2
+
+
+@pytest.mark.parametrize("kernels", ["without kernels", "with kernels"], indirect=True)
+@pytest.mark.parametrize("is_typed_first", [True, False])
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_typed_streams_merge_with_one_of_any_values(is_typed_first: bool, at_once: int, kernels: str) -> None:
+    """Behind it each value is what a function gets, also beyond a repartition."""
+    app = lf.App("test")
+    clicks = app.stream("clicks", Click, key=str)
+    sizes, untyped = clicks.map_values(col.ms), clicks.map_values(lambda click: click and {"user": click.user})
+    first, second = (sizes, untyped) if is_typed_first else (untyped, sizes)
+    both = first.merge(second)
+    both.to("out")
+    both.merge(clicks).repartition("again").to("again")
+    driver = TopologyTestDriver(app)
+    records = [("k", b'{"user": "ann", "ms": 5}', 1), ("k", b'{"user": "bob"}', 2), ("k", None, 3)]
+    for start in range(0, len(records), at_once):
+        driver.input("clicks").send_together(records[start : start + at_once])
+    ann, bob = ({"user": name, "ms": ms, "price": None, "ok": None} for name, ms in (("ann", 5), ("bob", None)))
+    found = [[5, {"user": "ann"}, ann], [None, {"user": "bob"}, bob], [None, None, None]]
+    assert values(driver, "again") == [value for three in found for value in three]
+    assert values(driver) == [value for three in found for value in three[:2]]
 
 
 def test_when_takes_the_first_branch_that_holds() -> None:
