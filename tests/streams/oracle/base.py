@@ -52,13 +52,15 @@ class Rules:
             takes back though it was never there).
         sessions_take_back: a second record at a session's only instant takes the row before back (Kafka: does not).
         suppress_takes_back: what leaves a suppress takes back what left it before (Kafka: the row before the latest one held
-        back).
+            back), and is its row for whatever follows from it (Kafka: only once all of that is done).
         joins_know_their_rows: what a kept join takes back is the row that it kept (Kafka: one computed anew, of the other side as
             it is now; another one where both sides change with one record).
         loses_no_windows: a window that closes gives its result, however far time has jumped (Kafka: may have dropped it), and
             its row is seen as long as with other emission (Kafka: 1 ms longer), a session's until it has left (Kafka: 1 ms less).
         holds_nothing_back: a record of a join without a partner leaves with the first record that is late enough (Kafka: by a
             hint, and at most once per interval), as do windows that close.
+        drops_null_keys_early: a repartition passes records without a key on only for a join that they reach and that takes them
+            (Kafka: also for one that is anywhere behind it, or whose other side takes them).
     """
 
     knows_old_rows: bool = False
@@ -68,6 +70,7 @@ class Rules:
     joins_know_their_rows: bool = False
     loses_no_windows: bool = False
     holds_nothing_back: bool = False
+    drops_null_keys_early: bool = False
 
 
 KAFKA = Rules()

@@ -40,12 +40,14 @@ class Suppress(Table):
             is_over = self.max_records is not None and len(self.held) > self.max_records
             if self.held[key].time > self.stream_time - self.wait_ms and not is_over:
                 return
-            held = self.held.pop(key)
+            held = self.held[key]
             change = held.change
             if self.rules.suppress_takes_back:
+                del self.held[key]
                 change = change.but(old=held.before.value if held.before else None)
             if change.value is not None or not self.until_close:
                 self.forward(change)
+            self.held.pop(key, None)
 
     def get(self, key: Any) -> Row | None:
         return self.held[key].before if key in self.held else self.parent.get(key)

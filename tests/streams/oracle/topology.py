@@ -67,7 +67,7 @@ class Topology:
                 if isinstance(edge, Edge) and isinstance(edge.node, View) and edge.node.is_filter:
                     edge.node.ask_old()
         for queue in self.queues:
-            queue.keeps_null_keys = _takes_null_keys(queue)
+            queue.keeps_null_keys = _reaches_join(queue) if rules.drops_null_keys_early else _takes_null_keys(queue)
 
     def run(self) -> None:
         for step in self.case["steps"]:
@@ -387,4 +387,27 @@ def _takes_null_keys(queue: Node) -> bool:
         below = [getattr(node, "table", None)] if not isinstance(node, StreamTableJoin | StreamGlobalJoin) else []
         if any(isinstance(x, Node) and _takes_null_keys(x) for x in [node, *below]):
             return True
+    return False
+
+
+def _reaches_join(node: Node) -> bool:
+    """Return whether records without a key that leave a node reach a join that takes them."""
+    return any(_takes_them(port) for port in node.children)
+
+
+def _takes_them(port: Port) -> bool:
+    """Return whether records without a key that go there reach a join that takes them."""
+    node = getattr(port, "__self__", None)
+    match node:
+        case StreamJoin():
+            return node.kind == "outer" or (node.kind == "left" and port == node.receive_left)
+        case StreamTableJoin():
+            return node.kind == "left"
+        case StreamGlobalJoin():
+            return node.kind == "left" or _reaches_join(node)
+        case Split():
+            ports = [*(port for _, port in node.branches), node.default]
+            return any(_takes_them(each) for each in ports if each is not None)
+        case Each() | Queue() | Processor():
+            return _reaches_join(node)
     return False
