@@ -16,7 +16,7 @@ from .errors import StatementError
 from .following import Following
 from .format import statement_text
 from .inference import inferred
-from .on_spark import check_spark_runs
+from .on_spark import refuse_dead_letters
 from .properties import ENGINE, SPARK, check_property
 from .results import Message, Result
 
@@ -125,8 +125,7 @@ def control(s: ast.QueryControl, context: Context, following: Following) -> Resu
     moved = {ENGINE: context.properties[ENGINE]} if s.verb == "RESUME" and ENGINE in context.properties else {}
     if moved.get(ENGINE) == SPARK:
         for query_id in wanted:
-            compiled = following.compiled(query_id, following.applied.queries[query_id])
-            check_spark_runs(compiled, s.span, letters=queries[query_id].dead_letter_topic)
+            refuse_dead_letters(queries[query_id].dead_letter_topic, s.span)
     for query_id in wanted:
         following.record(Command(f"{s.verb} `{query_id}`", properties=moved))
     done = {"TERMINATE": "terminated", "PAUSE": "paused", "RESUME": "resumed"}[s.verb]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from logflume.log import Admin, InvalidInput, LogflumeError, connect_as_owner
+from logflume.log import Admin, LogflumeError, connect_as_owner
 from logflume.streams.runtime import EngineState, EngineStatus, members_of
 from logflume.streams.seams import Plan
 
@@ -128,20 +128,14 @@ class SparkQueries:
         return made
 
 
-def check_spark_runs(compiled: Plan, span: Span, *, letters: str | None) -> None:
-    """Raise StatementError for a query that Spark cannot run; `letters`: its dead letter topic."""
-    from logflume.streams.spark import check_fits_spark
-
-    if letters is not None:
+def refuse_dead_letters(topic: str | None, span: Span) -> None:
+    """Raise StatementError if a query that Spark runs has a dead letter topic."""
+    if topic is not None:
         raise StatementError(
             f"'{ENGINE}' = '{SPARK}': on Spark records that are left out are counted by reason and not kept; the query keeps "
-            f"them in {letters} ('{DEAD_LETTERS}')",
+            f"them in {topic} ('{DEAD_LETTERS}')",
             span,
         )
-    try:
-        check_fits_spark(compiled)
-    except InvalidInput as error:
-        raise StatementError(f"'{ENGINE}' = '{SPARK}': {error}", span) from error
 
 
 def driver_status(admin: Admin, application: str) -> EngineStatus:

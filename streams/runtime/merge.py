@@ -1,8 +1,8 @@
 """In what order a task takes the records of its inputs, decided ahead as runs. (pure)
 
-The rule is Kafka Streams' with `max.task.idle.ms` = 0: next comes the head with the smallest timestamp (ties: topic, then
-partition); an input that is empty holds the task back only while its lag is greater than zero or not known yet. The order
-depends on the log alone as long as every input has more to read.
+The rule is Kafka Streams' with `max.task.idle.ms` = 0: next comes the head with the smallest timestamp (ties: rank, topic,
+partition); an input that is empty holds the task back only while its lag is greater than zero or not known yet. The order depends
+on the log alone as long as every input has more to read.
 """
 
 from __future__ import annotations
@@ -89,7 +89,11 @@ def _round(parts: Sequence[tuple[Run, I64]], times_ms: I64) -> Round:
 
 
 class Input:
-    """One partition read by a task: what is fetched and not yet in a run, and how far the task has processed."""
+    """One partition read by a task: what is fetched and not yet in a run, and how far the task has processed.
+
+    `rank`: above 0 what it holds was caused by records of the task's other inputs, of lower rank, and is given with the times of
+    these causes, so that it comes behind all that were there by then.
+    """
 
     __slots__ = (
         "buffered_bytes",
@@ -100,25 +104,42 @@ class Input:
         "nodes",
         "partition",
         "position",
+        "rank",
         "time_ms",
+        "times",
     )
 
-    def __init__(self, nodes: tuple[str, ...], partition: TopicPartition, *, position: int, time_ms: int = -1) -> None:
+    def __init__(
+        self,
+        nodes: tuple[str, ...],
+        partition: TopicPartition,
+        *,
+        position: int,
+        time_ms: int = -1,
+        rank: int = 0,
+    ) -> None:
         self.nodes = nodes
         self.partition = partition
         self.position = position
         self.time_ms = time_ms
+        self.rank = rank
         self.chunks: deque[Chunk] = deque()
+        self.times: deque[I64] = deque()
+        """Of each chunk the times by which its records are ordered."""
         self.fetched_to = position
         self.head = 0
         self.buffered_records = 0
         self.buffered_bytes = 0
 
-    def add(self, chunk: Chunk) -> bool:
-        """Buffer a fetched chunk; return whether the position moved at once (nothing to process before it)."""
+    def add(self, chunk: Chunk, times_ms: I64 | None = None) -> bool:
+        """Buffer a fetched chunk; return whether the position moved at once (nothing to process before it).
+
+        `times_ms`: by which its records are ordered; None: their own.
+        """
         self.fetched_to = chunk.next_offset
         if len(chunk):
             self.chunks.append(chunk)
+            self.times.append(chunk.timestamps_ms if times_ms is None else times_ms)
             self.buffered_records += len(chunk)
             self.buffered_bytes += len(chunk.buffer)
         elif self.buffered_records == 0 and chunk.next_offset > self.position:
@@ -142,11 +163,12 @@ class Input:
         """Forget chunks whose records are all in runs; called before looking for a head."""
         while self.chunks and self.head >= len(self.chunks[0]):
             self.chunks.popleft()
+            self.times.popleft()
             self.head = 0
 
     def gather(self) -> None:
         """Make one of small chunks that follow each other: records that come a few at a time are fetched a few at a time."""
-        if len(self.chunks) < 2:
+        if len(self.chunks) < 2 or self.rank:
             return
         gathered: deque[Chunk] = deque()
         small: list[Chunk] = []
@@ -164,13 +186,14 @@ class Input:
         if small:
             gathered.append(Chunk.joined(small))
         self.chunks = gathered
+        self.times = deque(chunk.timestamps_ms for chunk in gathered)
 
     @property
     def is_empty(self) -> bool:
         return not self.chunks
 
     def head_time_ms(self) -> int:
-        return int(self.chunks[0].timestamps_ms[self.head])
+        return int(self.times[0][self.head])
 
 
 class Merger:
@@ -180,7 +203,7 @@ class Merger:
     """
 
     def __init__(self, inputs: list[Input], *, takes_together: bool = False) -> None:
-        self.inputs = sorted(inputs, key=lambda each: each.partition)
+        self.inputs = sorted(inputs, key=lambda each: (each.rank, each.partition))
         self._takes_together = takes_together
         self.runs: deque[Run | Round] = deque()
         self.time_ms = max((each.time_ms for each in inputs), default=-1)
@@ -208,7 +231,7 @@ class Merger:
 
     def _length(self, first: Input, place: int, second: tuple[int, int] | None) -> int:
         """Return how many records of the head chunk come before the head of the second input."""
-        times = first.chunks[0].timestamps_ms[first.head :]
+        times = first.times[0][first.head :]
         if second is None:
             return len(times)
         limit = second[0] if place < second[1] else second[0] - 1
@@ -227,7 +250,7 @@ class Merger:
         times up to each record of an input, ties in the order of inputs.
         """
         found = [(place, each) for place, each in enumerate(self.inputs) if not each.is_empty]
-        rising = [np.maximum.accumulate(each.chunks[0].timestamps_ms[each.head :]) for _, each in found]
+        rising = [np.maximum.accumulate(each.times[0][each.head :]) for _, each in found]
         last, end = min((int(times[-1]), place) for (place, _), times in zip(found, rising, strict=True))
         counts = [
             int(times.searchsorted(last, side="right" if place <= end else "left"))
@@ -240,7 +263,7 @@ class Merger:
         order = np.argsort(np.concatenate([times[:count] for _, times, count in parts]), kind="stable")
         places = np.empty(len(order), np.int64)
         places[order] = np.arange(len(order))
-        own = np.concatenate([each.chunks[0].timestamps_ms[each.head : each.head + count] for (_, each), _, count in parts])
+        own = np.concatenate([each.times[0][each.head : each.head + count] for (_, each), _, count in parts])
         times_ms = self._moved(own[order])
         runs, at = [], 0
         for (_, each), _, count in parts:
@@ -252,7 +275,7 @@ class Merger:
     def _take(self, first: Input, count: int) -> None:
         assert count > 0, "the input with the smallest head gives at least that record"
         chunk, start = first.chunks[0], first.head
-        self.runs.append(Run(first, chunk, start, start + count, self._moved(chunk.timestamps_ms[start : start + count])))
+        self.runs.append(Run(first, chunk, start, start + count, self._moved(first.times[0][start : start + count])))
         first.head += count
 
     def _moved(self, times: I64) -> I64:

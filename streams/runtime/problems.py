@@ -63,14 +63,17 @@ class TaskProblems:
     """The `Problems` of one task. `chunks` is set by the task to what is being processed.
 
     `places`: the counts, place by place; `samples`: the first one of each. Letters name the application: several may share a
-    topic.
+    topic. `is_silent`: nothing is logged, because all of it comes again.
     """
 
-    def __init__(self, task: str, *, handlers: Handlers, keeps_letters: bool, application: str = "") -> None:
+    def __init__(
+        self, task: str, *, handlers: Handlers, keeps_letters: bool, application: str = "", is_silent: bool = False
+    ) -> None:
         self._task = task
         self._whose = {"application": application, "task": task}
         self._handlers = handlers
         self._keeps_letters = keeps_letters
+        self._logged = 0 if is_silent else _LOGGED_IN_FULL
         self.counts: Counter[str] = Counter()
         self.places: Counter[Place] = Counter()
         self.samples: dict[Place, str] = {}
@@ -91,7 +94,7 @@ class TaskProblems:
                 "on_problem='skip' to count such records and go on"
             )
         self._count_place(Place(node, topic, reason), where, told)
-        if self.counts[reason] <= _LOGGED_IN_FULL:
+        if self.counts[reason] <= self._logged:
             more = "; more of this kind are counted only" if self.counts[reason] == _LOGGED_IN_FULL else ""
             is_first = self.counts[reason] == 1
             level = logging.WARNING if is_bad or is_first else logging.INFO
@@ -115,7 +118,7 @@ class TaskProblems:
                 "set on_problem='skip' to count such records and go on"
             )
         self._count_place(Place(node, "" if is_computed else topic, "refused"), what, cause)
-        if self.counts["refused"] <= _LOGGED_IN_FULL:
+        if self.counts["refused"] <= self._logged:
             _log.warning("task %s, node %s: the log does not take %s: %s", self._task, node, what, cause)
         if self._keeps_letters:
             facts = {"topic": topic, **self._whose, "node": node, "reason": "refused"}

@@ -6,11 +6,11 @@ Knows no log and no group: the engine hands it chunks and takes its outputs. One
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from logflume.log import LogflumeError
-from logflume.log.records import Chunk, TopicPartition
+from logflume.log.records import I64, Chunk, TopicPartition
 from logflume.streams.seams import SubTopology, Taken, TaskFunction
 from logflume.streams.state import Checkpoint, TaskState
 
@@ -52,7 +52,7 @@ class Ending:
 class Task:
     """See the module. `changelogs`: store -> next offset of its changelog, kept up by the committer.
 
-    `tables`: next offset to read of each partition of a global table.
+    `tables`: next offset to read of each partition of a global table. `following`: topics with ranks from 1 on (`merge.Input`).
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class Task:
         problems: TaskProblems,
         checkpoint: Checkpoint,
         repartition_topics: Collection[str] = (),
+        following: Sequence[str] = (),
     ) -> None:
         self.subtopology = subtopology
         self.partition = partition
@@ -88,6 +89,7 @@ class Task:
                 source,
                 position=checkpoint.inputs.get(source, 0),
                 time_ms=checkpoint.input_times_ms.get(source, -1),
+                rank=following.index(source.topic) + 1 if source.topic in following else 0,
             )
             for source, nodes in by_partition.items()
         }
@@ -101,9 +103,9 @@ class Task:
 
     # -- taking records --------------------------------------------------------------------------------------------------
 
-    def add(self, chunk: Chunk) -> None:
-        """Buffer a fetched chunk of one of the inputs."""
-        if self.inputs[TopicPartition(chunk.topic, chunk.partition)].add(chunk):
+    def add(self, chunk: Chunk, times_ms: I64 | None = None) -> None:
+        """Buffer a fetched chunk of one of the inputs; `times_ms`: see `merge.Input.add`."""
+        if self.inputs[TopicPartition(chunk.topic, chunk.partition)].add(chunk, times_ms):
             self.has_changes = True
 
     def take_table(self, node: str, chunk: Chunk) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .runner import SparkRunner
     from .session import SparkSettings, SparkUnavailable, check_spark, cores_of, open_session, parse_conf
     from .source import LogflumeDataSource
-    from .steps import Progress, check_fits_spark
+    from .steps import Progress
     from .stream_sink import exactly_once
     from .tables import use_logflume
 
@@ -46,7 +46,6 @@ _HOME = {
     "app_of": "applications",
     "archive_topic": "archiving",
     "check_archive": "archiving",
-    "check_fits_spark": "steps",
     "check_spark": "session",
     "cores_of": "session",
     "estimate_backfill": "estimates",
@@ -90,7 +89,6 @@ __all__ = [
     "app_of",
     "archive_topic",
     "check_archive",
-    "check_fits_spark",
     "check_spark",
     "cores_of",
     "estimate_backfill",

@@ -42,7 +42,7 @@ from .handover import (
 from .kept import Kept, cut_of
 from .ranges import OffsetRange, check_available, check_partitions
 from .replacing import check_replaceable, take_place
-from .steps import Progress, StepPlan, StepResult, StepRunner, refuse_global_tables
+from .steps import Progress, StepPlan, StepResult, StepRunner, check_fits_spark
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def plan_backfill(
         RangeLost: there are records between the archive and the log that neither has.
     """
     plan = load_plan()
-    refuse_global_tables(plan)
+    check_fits_spark(plan)
     kept = None if keep is None else Kept(keep)
     former = None if kept is None else kept.cut(plan)
     with connect(where) as log:

@@ -153,7 +153,8 @@ class Tables:
             for number in range(stage.count):
                 yield pa.RecordBatch.from_pydict({"partition": pa.array([number], pa.int32())})
             return
-        taken = [batch for wanted in stage.takes for batch in self.given.pop(wanted, [])]
+        take = self.given.get if stage.is_ahead else self.given.pop
+        taken = [batch for wanted in stage.takes for batch in take(wanted, [])]
         parts = [part for batch in taken for part in sliced(batch, stage.slices)]
         if stage.wakes:
             parts.append(wake_rows(stage.wakes))

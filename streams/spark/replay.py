@@ -31,6 +31,8 @@ FLUSH_RECORDS = 500_000
 
 Work = Callable[[Task, TaskState], Iterator[tuple[int, int]]]
 """Does something with a task and its stores, bit by bit; yields (records, changes) of each bit."""
+Ordered = tuple[Chunk, I64]
+"""A chunk, and the times in ms by which its records come among those of other inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ class ReplayInput:
     """
 
     partition: TopicPartition
-    chunks: Iterator[Chunk]
+    chunks: Iterator[Ordered]
     end: int
     is_exhausted: bool = False
     is_source: bool = True
@@ -127,6 +129,8 @@ class Replay:
     store: the records of its changelog, or of its table source up to `start`.
     `work`: what to do instead of processing the inputs (see `partials.Merging`); yields (records, changes) as it goes on.
     `own`: the slice of the task to run; the records that it takes are counted by the first slice.
+    `following`: see `runtime.task.Task`. `is_ahead`: whether all of it is computed again (`turns.Turn`): output rows alone come,
+    and what is left out is not told.
     """
 
     subtopology: SubTopology
@@ -140,6 +144,8 @@ class Replay:
     memory_bytes: int = 512 << 20
     work: Work | None = None
     own: Slice | None = None
+    following: tuple[str, ...] = ()
+    is_ahead: bool = False
     handlers: Handlers = field(default_factory=lambda: Handlers.all(OnProblem.SKIP))
     read_records: int = 0
 
@@ -180,7 +186,7 @@ class Replay:
                     state.commit(state.encode_dirty(), state.checkpoint)
 
     def _run(self, name: str, state: TaskState, is_new: bool) -> Iterator[OutputRows | ChangelogRows | TaskEnd | None]:
-        problems = TaskProblems(name, handlers=self.handlers, keeps_letters=False)
+        problems = TaskProblems(name, handlers=self.handlers, keeps_letters=False, is_silent=self.is_ahead)
         sources = self.subtopology.program.sources
         by_topic = {each.partition.topic: each for each in self.inputs}
         task = Task(
@@ -190,6 +196,7 @@ class Replay:
             state=state,
             problems=problems,
             checkpoint=self.start,
+            following=self.following,
         )
         assert isinstance(task.function, BoundProgram)
         task.function.stop_clock()
@@ -207,6 +214,8 @@ class Replay:
                 yield from self._commit(task, state, changed)
             yield None
         yield from self._commit(task, state, changed)
+        if self.is_ahead:
+            return
         end = self._end_checkpoint(task)
         state.commit({}, end)
         is_first = self.own is None or self.own.number == 0
@@ -232,11 +241,12 @@ class Replay:
             if each.is_exhausted or not task.inputs[each.partition].is_empty:
                 is_open = is_open or not task.inputs[each.partition].is_empty
                 continue
-            chunk = next(each.chunks, None)
-            if chunk is None:
+            found = next(each.chunks, None)
+            if found is None:
                 each.is_exhausted = True
             else:
-                task.add(chunk)
+                chunk, times_ms = found
+                task.add(chunk, times_ms)
                 self.read_records += len(chunk) if each.is_source else 0
             is_open = True
         return is_open
@@ -283,6 +293,11 @@ def changelog_of(state: TaskState, store: str, keys: list[bytes], *, batch_recor
             values = [value for value in values if value is not None]
         times = [0 if value is None else max(decode(value).timestamp_ms, 0) for value in values]
         yield ChangelogRows(store, part, values, times)
+
+
+def by_own_times(chunks: Iterable[Chunk]) -> Iterator[Ordered]:
+    """Yield chunks whose records come by their timestamps."""
+    return ((chunk, chunk.timestamps_ms) for chunk in chunks)
 
 
 def chunk_of_rows(

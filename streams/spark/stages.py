@@ -19,7 +19,8 @@ from .forms import Forms, RangeForm, forms_of
 from .partials import RangeEnd
 from .ranges import OffsetRange, split
 from .rows import RowKind
-from .steps import RangeRunner, StepPlan, TaskRunner, in_order, region_of, repartition_inputs
+from .steps import RangeRunner, StepPlan, TaskRunner, region_of
+from .turns import turns_of
 
 Rows = tuple[RowKind, str]
 """Rows of one kind and name."""
@@ -53,12 +54,19 @@ class Stage:
     wakes: tuple[int, ...] = ()
 
     @property
+    def is_ahead(self) -> bool:
+        """Whether another stage runs the same tasks, with what this one takes and more."""
+        return isinstance(self.work, TaskRunner) and self.work.turn.is_ahead
+
+    @property
     def way(self) -> str:
         """How it is computed, in words."""
         if self.is_ranged:
             return "range by range"
         if isinstance(self.work, TaskRunner) and self.work.is_merging:
             return "ranges merged"
+        if self.is_ahead:
+            return "record by record, ahead: what others of its circle ask for"
         return "record by record" if self.slices == 1 else f"record by record, each task in {self.slices} slices of its keys"
 
 
@@ -77,21 +85,23 @@ def stages_of(
     """
     forms = worthwhile(forms_of(plan), step, plan, cores, least) if records_per_range else Forms({}, {})
     stages: list[Stage] = []
-    for sub in in_order(plan):
+    subs = {sub.name: sub for sub in plan.subtopologies}
+    for turn in turns_of(plan):
+        sub = subs[turn.subtopology]
         count = max(step.partitions[topic] for topic in sub.program.sources.values())
-        repartition = repartition_inputs(sub, plan)
-        written = tuple((RowKind.REPARTITION, out.topic) for out in sub.outputs.values() if out.is_repartition)
+        written = tuple((RowKind.REPARTITION, topic) for topic in turn.gives)
         form = forms.by_name.get(sub.name)
         merged = form or forms.combined_readers.get(sub.name)
         if form is not None and records_per_range is not None:
             stages.append(_range_stage(step, sub, form, forms, count, records_per_range))
         if merged is not None:
-            work = TaskRunner(step, sub.name, is_merging=True)
+            work = TaskRunner(step, turn, is_merging=True)
             stages.append(Stage(sub.name, work, count, _parts(merged), _BY_RANGE, written))
         else:
-            takes = tuple((RowKind.REPARTITION, topic) for topic in repartition)
-            cut = 1 if region_of(sub) is None or step.state_root or step.starts else slices or slices_of(step, sub, count, cores)
-            work = TaskRunner(step, sub.name, repartition, slices=cut)
+            takes = tuple((RowKind.REPARTITION, topic) for topic in turn.takes)
+            is_whole = region_of(sub) is None or step.state_root or step.starts or turn.following
+            cut = 1 if is_whole else slices or slices_of(step, sub, count, cores)
+            work = TaskRunner(step, turn, slices=cut)
             wakes = _wakes(step, sub, count, cut) if takes else ()
             stages.append(Stage(sub.name, work, cut * count, takes, _BY_TIME, written, slices=cut, wakes=wakes))
     return stages

@@ -13,10 +13,12 @@ a task that Spark runs a second time in one micro-batch.
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,12 +84,44 @@ class StateFolder:
 
 def begin_task(root: Path, task: str, token: str) -> None:
     """Note that a task runs in the step of this token; stores that an earlier try of it has changed are removed."""
-    note = root / f"{task}.step"
     with _told(root):
-        if note.is_file() and note.read_text() == token:
+        if _has_begun(root, task, token):
             shutil.rmtree(root / task, ignore_errors=True)
         root.mkdir(parents=True, exist_ok=True)
-        note.write_text(token)
+        _step_of(root, task).write_text(token)
+
+
+@contextmanager
+def copied_task(root: Path, task: str, token: str) -> Iterator[Path]:
+    """Give a directory with a copy of a task's stores as the step of this token began; without, if it has changed them.
+
+    Files that RocksDB never changes are linked, where the file system can.
+    """
+    with _told(root):
+        root.mkdir(parents=True, exist_ok=True)
+        scratch = tempfile.TemporaryDirectory(prefix=f"{task}-ahead-", dir=root, ignore_cleanup_errors=True)
+    with scratch as folder:
+        with _told(root):
+            if (root / task).is_dir() and not _has_begun(root, task, token):
+                shutil.copytree(root / task, Path(folder) / task, copy_function=_linked)
+        yield Path(folder)
+
+
+def _step_of(root: Path, task: str) -> Path:
+    return root / f"{task}.step"
+
+
+def _has_begun(root: Path, task: str, token: str) -> bool:
+    note = _step_of(root, task)
+    return note.is_file() and note.read_text() == token
+
+
+def _linked(source: str, target: str) -> None:
+    if source.endswith(".sst"):
+        with suppress(OSError):
+            os.link(source, target)
+            return
+    shutil.copy2(source, target)
 
 
 @contextmanager

@@ -35,9 +35,10 @@ from .forms import RangeForm, forms_of
 from .kept import Kept
 from .partials import Merging, run_range
 from .ranges import OffsetRange, read_range
-from .replay import Replay, ReplayInput, TaskEnd, Work, chunk_of_rows
+from .replay import ChangelogRows, Ordered, OutputRows, Replay, ReplayInput, TaskEnd, Work, by_own_times, chunk_of_rows
 from .rows import RowKind, RowWriter, parts_of, records_of, unpack_headers
-from .state_folder import begin_task
+from .state_folder import begin_task, copied_task
+from .turns import Turn, turns_of
 from .writing import Target, Written
 
 KERNELS_FROM_RECORDS = 50_000
@@ -166,48 +167,7 @@ def refuse_global_tables(plan: Plan) -> None:
 def check_fits_spark(plan: Plan) -> None:
     """Raise InvalidInput for what no step computes, whichever records come."""
     refuse_global_tables(plan)
-    in_order(plan)
-
-
-def repartition_inputs(sub: SubTopology, plan: Plan) -> tuple[str, ...]:
-    """Return the repartition topics that a sub-topology reads, sorted."""
-    internal = {out.topic for each in plan.subtopologies for out in each.outputs.values() if out.is_repartition}
-    return tuple(sorted(set(sub.program.sources.values()) & internal))
-
-
-def in_order(plan: Plan) -> list[SubTopology]:
-    """Return the sub-topologies so that whoever writes a repartition topic comes before whoever reads it.
-
-    Raises:
-        InvalidInput: they feed each other in a circle, or records say their topics themselves.
-    """
-    computed = [node for sub in plan.subtopologies for node, out in sub.outputs.items() if out.is_computed]
-    if computed:
-        raise InvalidInput(
-            f"{computed[0]!r}: records say their topics themselves; a backfill writes to topics that it knows: to('topic')"
-        )
-    writers: dict[str, set[str]] = {}
-    for sub in plan.subtopologies:
-        for out in sub.outputs.values():
-            if out.is_repartition:
-                writers.setdefault(out.topic, set()).add(sub.name)
-    ordered: list[SubTopology] = []
-    waiting = list(plan.subtopologies)
-    while waiting:
-        placed = {sub.name for sub in ordered}
-        ready = [
-            sub
-            for sub in waiting
-            if all(writers.get(topic, set()) <= placed | {sub.name} for topic in sub.program.sources.values())
-        ]
-        if not ready:
-            raise InvalidInput(
-                f"sub-topologies feed each other in a circle: {', '.join(sub.name for sub in waiting)} (a join on "
-                "a foreign key is one): Spark computes one after the other; run it with the live engine"
-            )
-        ordered += ready
-        waiting = [sub for sub in waiting if sub not in ready]
-    return ordered
+    turns_of(plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,15 +210,19 @@ class RangeRunner:
 class TaskRunner:
     """The function mapped over Arrow batches: runs the stream tasks whose partitions come along, sorted by partition.
 
-    `repartition`: topics whose records are in the batches; `is_merging`: the batches hold what came of ranges instead.
+    The batches hold the records of the repartition topics that the turn takes; `is_merging`: what came of ranges instead.
     `slices`: into how many a task is cut: number n is slice n % slices of the task of partition n // slices.
     """
 
     step: StepPlan
-    subtopology: str
-    repartition: tuple[str, ...] = ()
+    turn: Turn
     is_merging: bool = False
     slices: int = 1
+
+    @property
+    def subtopology(self) -> str:
+        """Whose tasks they are."""
+        return self.turn.subtopology
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         run = self.prepared()
@@ -296,16 +260,14 @@ class TaskRunner:
         name = task_name(sub, partition)
         start = self.step.starts.get(name, Checkpoint())
         with ExitStack() as stack:
-            folder = stack.enter_context(scratch()) if self.step.state_root is None else Path(self.step.state_root)
-            if self.step.state_root is not None:
-                begin_task(folder, name, self.step.token)
+            folder = self._folder(stack, name)
             work: Work | None = None
             shuffled: Mapping[str, Iterator[Any]] = {}
             if form is not None:
                 topic = sub.program.sources[form.source]
                 work = Merging(form, topic, (part for batch in rows for part in parts_of(batch))).run
             else:
-                shuffled = stack.enter_context(_by_topic(self.repartition, records_of(rows)))
+                shuffled = stack.enter_context(_by_topic(self.turn.takes, records_of(rows)))
             replay = Replay(
                 sub,
                 partition,
@@ -317,14 +279,33 @@ class TaskRunner:
                 memory_bytes=self.step.memory_bytes,
                 work=work,
                 own=own,
+                following=self.turn.following,
+                is_ahead=self.turn.is_ahead,
                 handlers=self.step.handlers,
             )
             writer = RowWriter(sub.outputs, self.step.partitions, partition)
             for part in replay.paced():
                 if part is None:
                     yield None
-                else:
+                elif self._gives(part, sub):
                     yield from writer.rows(part)
+
+    def _folder(self, stack: ExitStack, task: str) -> Path:
+        """Return where the stores of a task are."""
+        if self.step.state_root is None:
+            return stack.enter_context(scratch())
+        root = Path(self.step.state_root)
+        if self.turn.is_ahead:
+            return stack.enter_context(copied_task(root, task, self.step.token))
+        begin_task(root, task, self.step.token)
+        return root
+
+    def _gives(self, part: OutputRows | ChangelogRows | TaskEnd, sub: SubTopology) -> bool:
+        """Return whether something that a task puts out is this turn's to give."""
+        if not isinstance(part, OutputRows):
+            return True
+        out = sub.outputs[part.node]
+        return out.topic in self.turn.gives if out.is_repartition else not self.turn.is_ahead
 
     def _input(
         self,
@@ -333,15 +314,15 @@ class TaskRunner:
         start: Checkpoint,
         shuffled: Mapping[str, Iterator[Any]],
     ) -> ReplayInput:
-        if tp.topic in shuffled:
-            left = self.step.ranges.get(tp)  # what is in the topic already comes first
-            offset = left.end if left else start.inputs.get(tp, 0)
-            before: Iterator[Chunk] = read(left) if left else iter(())
-            return ReplayInput(tp, chain(before, _chunks_of(tp, offset, shuffled[tp.topic])), offset, is_source=False)
-        wanted = self.step.ranges.get(tp)
-        if wanted is None:
-            return ReplayInput(tp, iter(()), start.inputs.get(tp, 0))
-        return ReplayInput(tp, iter(()) if self.is_merging else read(wanted), wanted.end)
+        wanted, follows = self.step.ranges.get(tp), tp.topic in self.turn.following
+        end = start.inputs.get(tp, 0) if wanted is None else wanted.end
+        is_missing = follows and tp.topic not in self.turn.takes
+        found = iter(()) if wanted is None or is_missing or self.is_merging else read(wanted)
+        chunks = _all_at_first(found) if follows else by_own_times(found)
+        if tp.topic not in shuffled:
+            return ReplayInput(tp, chunks, end)
+        rows = _chunks_of(tp, end, shuffled[tp.topic], follows=follows)
+        return ReplayInput(tp, chain(chunks, rows), end, is_source=False)
 
 
 @contextmanager
@@ -449,11 +430,17 @@ def _by_partition(batches: Iterator[Any]) -> Iterator[tuple[int, Iterator[Any]]]
             pass
 
 
-def _chunks_of(tp: TopicPartition, offset: int, rows: Iterator[Any]) -> Iterator[Chunk]:
-    """Turn shuffled rows into the chunks of the repartition topic."""
+def _chunks_of(tp: TopicPartition, offset: int, rows: Iterator[Any], *, follows: bool) -> Iterator[Ordered]:
+    """Turn shuffled rows into the chunks of the repartition topic; where it follows, with the times of their causes."""
     for batch in rows:
         blobs = batch.column("headers").to_pylist()
         headers = [unpack_headers(blob) for blob in blobs] if any(blob is not None for blob in blobs) else None
         keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
-        yield chunk_of_rows(tp, offset, keys, values, batch.column("timestamp_ms").to_pylist(), headers)
+        chunk = chunk_of_rows(tp, offset, keys, values, batch.column("timestamp_ms").to_pylist(), headers)
+        yield chunk, batch.column("time_ms").to_numpy() if follows else chunk.timestamps_ms
         offset += batch.num_rows
+
+
+def _all_at_first(chunks: Iterable[Chunk]) -> Iterator[Ordered]:
+    """Yield what a topic held before the step: all that caused it was taken then."""
+    return ((chunk, np.zeros(len(chunk), np.int64)) for chunk in chunks)

@@ -29,8 +29,8 @@ from .test_sql_once import rows
 
 Row = tuple[Any, ...]
 WORKERS, LIMIT_S = 3, 180.0
-KINDS = (SOURCES[1:3], SOURCES[3:4])
-"""One query of each: a stream beside a table, a table."""
+KINDS = (SOURCES[1:3], SOURCES[3:4], SOURCES[6:8])
+"""One query of each: a stream beside a table, a table, tables by a foreign key."""
 
 
 @dataclass(frozen=True)

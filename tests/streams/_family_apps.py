@@ -18,6 +18,8 @@ TABLES = (
     "table-grouped",
     "reduced",
 )
+FOREIGN = ("foreign", "foreign-left", "foreign-twice", "foreign-grouped", "foreign-self")
+"""Joins on a foreign key: what a row is in between hangs on when an answer comes, so that the rows at the end are compared."""
 STREAMS = ("closed", "held", "processor", "deduplicated", "versioned", "merged", "flat")
 
 
@@ -48,7 +50,8 @@ def taken(so_far: list[float], refund: Refund) -> list[float]:
 def make_plan(name: str, kind: str, sales_topic: str, refunds_topic: str) -> Plan:
     """Return the plan of a topology over JSON sales and refunds."""
     app = lf.App(name)
-    (_table if kind in TABLES else _stream)(app, kind, sales_topic, refunds_topic).to(f"{name}-out")
+    made = _foreign if kind in FOREIGN else _table if kind in TABLES else _stream
+    made(app, kind, sales_topic, refunds_topic).to(f"{name}-out")
     return plan(app.topology())
 
 
@@ -72,6 +75,24 @@ def _table(app: lf.App, kind: str, sales_topic: str, refunds_topic: str) -> lf.T
         case "calendar":
             return by_key.window(lf.calendar("day", zone="Europe/Berlin", grace=lf.hours(1))).aggregate(n=lf.count())
     return by_key.reduce(lambda one, other: other if (other.amount or 0) >= (one.amount or 0) else one)
+
+
+def _foreign(app: lf.App, kind: str, sales_topic: str, refunds_topic: str) -> lf.Table:
+    sales, refunds = app.table(sales_topic, Sale), app.stream(refunds_topic, Refund)
+    of_item = refunds.group_by(col.item).aggregate(n=lf.count(), least=lf.min(col.price), name="of-item")
+    match kind:
+        case "foreign-left":
+            return sales.left_join(of_item, on=col.item, prefix="r_")
+        case "foreign-twice":
+            once = sales.left_join(of_item, on=col.item, prefix="r_")
+            return once.join(of_item, on=col.item, prefix="again_", name="twice")
+        case "foreign-grouped":
+            joined = sales.join(of_item, on=col.item, prefix="r_")
+            return joined.group_by(col.r_least).aggregate(n=lf.count(), total=lf.sum(col.amount)).filter(col.n > 0)
+        case "foreign-self":
+            rows = refunds.to_table()
+            return rows.join(rows, on=lf.when(col.item == "a", "v").when(col.item == "b", "w").otherwise("x"), prefix="r_")
+    return sales.join(of_item, on=col.item, prefix="r_")
 
 
 def _stream(app: lf.App, kind: str, sales_topic: str, refunds_topic: str) -> lf.Stream:

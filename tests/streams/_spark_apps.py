@@ -43,8 +43,13 @@ def topology(name: str, kind: str):  # type: ignore[no-untyped-def]
 
     "direct" aggregates by the input's key, "repartition" joins a table and aggregates by another key; "counted" and "grouped" do
     the same with aggregates whose partial states merge exactly, "grouped" without windows. "merged" reads two repartition topics.
+    "foreign" joins two tables on a foreign key.
     """
     app = lf.App(name)
+    if kind == "foreign":
+        newest = app.table("orders", Order)
+        newest.left_join(app.table("items", Item), on=col.item, prefix="of_").to(f"{name}-out")
+        return app.topology()
     orders = app.stream("orders", Order)
     if kind == "grouped":
         orders.group_by(col.item).aggregate(orders=lf.count(), top=lf.max(col.shop)).to(f"{name}-out")

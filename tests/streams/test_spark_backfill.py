@@ -70,7 +70,7 @@ def added(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
 def check_batch_then_live_equals_live(log: Log, runner: Any, kind: str, tmp_path: Path) -> None:
     now_ms = send_orders(log, 1500, seed=1, start_ms=5_000_000)
     plan = plan_backfill(loader("batch", kind), log.where)
-    assert plan.records == 1500 + (8 if kind == "repartition" else 0)
+    assert plan.records == 1500 + (8 if kind in ("repartition", "foreign") else 0)
     report = run_backfill(plan, runner)
     assert report.records == plan.records, "each record of the inputs counts once, however many stages it goes through"
     assert report.results > 0
@@ -82,16 +82,24 @@ def check_batch_then_live_equals_live(log: Log, runner: Any, kind: str, tmp_path
     later = run_live(log, "batch", kind, tmp_path / "batch")
     live = run_live(log, "live", kind, tmp_path / "live")
     assert added(report.problems, later) == live
-    assert (live.get("late", 0) > 0) is (kind not in ("grouped", "merged"))
+    assert (live.get("late", 0) > 0) is (kind not in ("grouped", "merged", "foreign"))
     assert live["decode"] > 0
     results = final_results(log, "batch-out")
     assert results == final_results(log, "live-out")
-    assert len(results) > (5 if kind in ("grouped", "merged") else 50)
+    assert len(results) > (5 if kind in ("grouped", "merged", "foreign") else 50)
 
 
 @pytest.mark.parametrize(
     ("kind", "records_per_range"),
-    [("direct", None), ("repartition", None), ("repartition", 90), ("counted", 70), ("grouped", 110), ("merged", 60)],
+    [
+        ("direct", None),
+        ("repartition", None),
+        ("repartition", 90),
+        ("counted", 70),
+        ("grouped", 110),
+        ("merged", 60),
+        ("foreign", None),
+    ],
 )
 def test_batch_then_live_equals_live_without_spark(log: Log, kind: str, records_per_range: int | None, tmp_path: Path) -> None:
     check_batch_then_live_equals_live(log, LocalRunner(records_per_range), kind, tmp_path)
@@ -100,7 +108,9 @@ def test_batch_then_live_equals_live_without_spark(log: Log, kind: str, records_
 @pytest.mark.spark
 @pytest.mark.slow
 @NEEDS_JAVA
-@pytest.mark.parametrize(("kind", "slices"), [("repartition", None), ("repartition", 2), ("counted", None), ("grouped", None)])
+@pytest.mark.parametrize(
+    ("kind", "slices"), [("repartition", None), ("repartition", 2), ("counted", None), ("grouped", None), ("foreign", 1)]
+)
 def test_spark_then_live_equals_live(log: Log, spark: Any, kind: str, slices: int | None, tmp_path: Path) -> None:
     size = 100 if slices is None else None
     runner = SparkRunner(spark, records_per_range=size, cores=8, ranges_from_records=0, slices=slices)

@@ -27,7 +27,7 @@ from logflume.streams.spark.probe import Probe
 from logflume.streams.spark.ranges import read_range
 
 from ..log._server_process import ServerProcess
-from ._spark_apps import ORDERS, PARTITIONS, Item, Order, create_inputs, loader, make_plan, own_topics, send_orders
+from ._spark_apps import ORDERS, PARTITIONS, create_inputs, loader, make_plan, own_topics, send_orders
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -73,28 +73,6 @@ def test_a_topic_that_is_deleted(log: Log, when: str) -> None:
     said = refused(log, lambda log: log.admin().delete_topic("orders"), when=when)
     assert isinstance(said, UnknownName)
     assert "'orders'" in str(said)
-
-
-def joined_on_a_foreign_key() -> Plan:
-    app = lf.App("foreign")
-    orders, items = app.table("orders", Order), app.table("items", Item)
-    orders.join(items, on=lf.col.item, prefix="i_").to("joined")
-    return app.plan()
-
-
-def test_a_join_on_a_foreign_key(log: Log, tmp_path: Path) -> None:
-    before, said = (
-        own_topics(log),
-        r"feed each other in a circle.*on a foreign key is one\): .*run it with the live engine",
-    )
-    with pytest.raises(InvalidInput, match=said):
-        run_backfill(plan_backfill(joined_on_a_foreign_key, log.where), LocalRunner())
-    with (
-        pytest.raises(InvalidInput, match=said),
-        open_batches(log, joined_on_a_foreign_key, LocalRunner().run, tmp_path / "stores", settings=EngineOptions()),
-    ):
-        pass
-    assert own_topics(log) == before
 
 
 class Ticking(lf.Processor):

@@ -91,7 +91,7 @@ def on_its_way(log: Log) -> int:
     return sum(end - (committed[tp].offset if tp in committed else 0) for tp, end in ends.items())
 
 
-@pytest.mark.parametrize("kind", ["direct", "repartition", "grouped", "merged"])
+@pytest.mark.parametrize("kind", ["direct", "repartition", "grouped", "merged", "foreign"])
 def test_an_application_moves_between_live_and_batches_without_loss_or_doubling(log: Log, kind: str, tmp_path: Path) -> None:
     rng, now_ms, folder = random.Random(kind), 5_000_000, tmp_path / "stores"
     ways = ["batches", "live", "broken", "failed", "batches"]

@@ -19,7 +19,7 @@ from logflume.streams.runtime import Engine, EngineOptions, internal_topics
 from logflume.streams.seams import Plan
 from logflume.streams.spark import BackfillReport, LocalRunner, Progress, abort_backfill, plan_backfill, run_backfill, writing
 from logflume.streams.spark.ranges import reachable
-from logflume.streams.spark.steps import in_order
+from logflume.streams.spark.turns import turns_of
 from logflume.streams.spark.writing import longest_transaction_ms
 
 from ..log._server_process import ServerProcess
@@ -189,7 +189,7 @@ def test_a_killed_driver_is_gone_on_with_at_its_cut(log: Log, failpoint: str, ke
 def test_only_unfinished_stages_run_again(log: Log, tmp_path: Path) -> None:
     keep = tmp_path / "kept"
     plan = plan_backfill(loader("batch", KIND), log.where, keep=str(keep))
-    stages = [sub.name for sub in in_order(make_plan("batch", KIND))]
+    stages = [turn.subtopology for turn in turns_of(make_plan("batch", KIND))]
 
     def fail(at: Progress) -> None:
         if at.step.startswith(f"{stages[-1]}:"):

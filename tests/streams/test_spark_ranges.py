@@ -24,10 +24,11 @@ from logflume.streams.spark.forms import RangeForm, forms_of
 from logflume.streams.spark.local import LocalRunner
 from logflume.streams.spark.partials import Merging, PartialRows, RangeEnd, run_range
 from logflume.streams.spark.ranges import OffsetRange
-from logflume.streams.spark.replay import ChangelogRows, OutputRows, Replay, ReplayInput, TaskEnd, Work
+from logflume.streams.spark.replay import ChangelogRows, OutputRows, Replay, ReplayInput, TaskEnd, Work, by_own_times
 from logflume.streams.spark.rows import RANGE_SHIFT, RowKind, RowWriter
 from logflume.streams.spark.stages import stages_of
-from logflume.streams.spark.steps import StepPlan, in_order
+from logflume.streams.spark.steps import StepPlan
+from logflume.streams.spark.turns import turns_of
 from logflume.streams.state.windows import SegmentLayout, window_start
 
 from ._range_apps import EXACT, KINDS, loader, make_plan
@@ -142,7 +143,7 @@ def chunk_of(records: list[Sent], start: int, stop: int) -> Chunk:
 
 def replayed(plan: Plan, state_dir: Path, chunks: Iterator[Chunk], end: int, work: Work | None = None) -> list[Any]:
     """Return what a task puts out: newest results, changelog records and the end."""
-    inputs = [ReplayInput(SALES, chunks, end)]
+    inputs = [ReplayInput(SALES, by_own_times(chunks), end)]
     newest: dict[bytes | None, Any] = {}
     changed: dict[bytes, Any] = {}
     last = None
@@ -231,7 +232,7 @@ def test_topics_that_records_say_are_no_work_for_a_backfill() -> None:
     app = lf.App("routes")
     app.stream("sales").to(lf.col.shop, topics=["a"])
     with pytest.raises(InvalidInput, match="records say their topics themselves"):
-        in_order(app.plan())
+        turns_of(app.plan())
 
 
 def test_where_sinks_share_a_topic_ranges_keep_their_order() -> None:

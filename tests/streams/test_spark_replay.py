@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from logflume.log import Chunk, InvalidInput, TopicPartition
 from logflume.streams.spark.ranges import OffsetRange, split
-from logflume.streams.spark.replay import ChangelogRows, OutputRows, Replay, ReplayInput, TaskEnd
+from logflume.streams.spark.replay import ChangelogRows, OutputRows, Replay, ReplayInput, TaskEnd, by_own_times
 from logflume.streams.spark.source import bounded
 from logflume.streams.spark.source_options import parse_options
 from logflume.streams.state import Checkpoint
@@ -59,7 +59,7 @@ class Result:
     def step(self, records: list[Sent], start: int, stop: int, state_dir: Path, size: int, stored: bool = False) -> None:
         """Run one step over records start..stop."""
         plan = make_plan("app", "direct")
-        inputs = [ReplayInput(ORDERS, chunks(records, start, stop, size), stop)]
+        inputs = [ReplayInput(ORDERS, by_own_times(chunks(records, start, stop, size)), stop)]
         before = list(self.changelog.items())
 
         def rebuild(store: str):  # type: ignore[no-untyped-def]

@@ -21,7 +21,7 @@ from logflume.streams.seams import Plan, SubTopology
 from logflume.streams.spark.backfill import plan_backfill
 from logflume.streams.spark.local import LocalRunner
 from logflume.streams.spark.ranges import OffsetRange
-from logflume.streams.spark.replay import OutputRows, Replay, ReplayInput, TaskEnd
+from logflume.streams.spark.replay import OutputRows, Replay, ReplayInput, TaskEnd, by_own_times
 from logflume.streams.spark.rows import RowKind
 from logflume.streams.spark.stages import SLICES_FROM_RECORDS, SLICES_MAX, stages_of
 from logflume.streams.spark.steps import StepPlan, region_of
@@ -156,7 +156,7 @@ def went_on(sub: SubTopology, before: Computed, records: list[Sent], latest_ms: 
         start = end.checkpoint.inputs[tp]
         chunk = Chunk.from_columns(topic, [r[2] for r in part], [r[3] for r in part], [r[1] + latest_ms for r in part])
         chunk.partition, chunk.offsets, chunk.next_offset = partition, chunk.offsets + start, start + len(part)
-        inputs.append(ReplayInput(tp, iter([chunk] if part else []), start + len(part)))
+        inputs.append(ReplayInput(tp, by_own_times([chunk] if part else []), start + len(part)))
 
     def stored(store: str) -> list[Chunk]:
         rows = before.entries.get((store, partition), {})
