@@ -249,7 +249,9 @@ def on_sample(stage: Stage, sample: StepPlan) -> Stage:
         topic = work.ranges[0][1].topic
         ranges = ranges_of(sample, topic, sample.partitions[topic], RECORDS_PER_RANGE)
         return replace(stage, work=replace(work, step=sample, ranges=ranges), count=len(ranges))
-    return replace(stage, work=replace(work, step=sample, slices=1), count=stage.count // stage.slices, slices=1)
+    wakes = tuple(sorted({number // stage.slices for number in stage.wakes}))
+    whole = replace(work, step=sample, slices=1)
+    return replace(stage, work=whole, count=stage.count // stage.slices, slices=1, wakes=wakes)
 
 
 @dataclass(slots=True)

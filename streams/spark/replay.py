@@ -95,13 +95,12 @@ def joined_ends(ends: Iterable[TaskEnd]) -> list[TaskEnd]:
 
 
 def later_ends(ends: Iterable[TaskEnd], later: Iterable[TaskEnd]) -> list[TaskEnd]:
-    """Return the ends of tasks that went on: where they are, and what both steps have counted."""
-    before = {tuple(sorted(end.checkpoint.inputs)): end for end in ends}
-    found = []
+    """Return where tasks are after two steps, and what they have counted in both; to some nothing has come in one of them."""
+    found = {tuple(sorted(end.checkpoint.inputs)): end for end in ends}
     for end in later:
-        other = before[tuple(sorted(end.checkpoint.inputs))]
-        found.append(end.with_counts_of(other))
-    return found
+        which = tuple(sorted(end.checkpoint.inputs))
+        found[which] = end.with_counts_of(found[which]) if which in found else end
+    return list(found.values())
 
 
 @dataclass(slots=True)

@@ -38,7 +38,7 @@ class Stage:
         takes: rows of earlier stages.
         order: by which those of one partition are sorted.
         gives: rows that later stages take.
-        wakes: numbers below `count` that run even if no row is for them, because there is something else for them to read.
+        wakes: numbers below `count` that run even if no row is for them.
         ranges: (source partition, number of the range) of all ranges, where the time of rows for repartition topics is that in
             the range alone.
     """
@@ -108,10 +108,15 @@ def stages_of(
 
 
 def _wakes(step: StepPlan, sub: SubTopology, count: int, slices: int) -> tuple[int, ...]:
-    """Return the slices of tasks that have something to read from the log itself."""
-    topics = set(sub.program.sources.values())
-    busy = {tp.partition for tp, whole in step.ranges.items() if tp.topic in topics and len(whole)}
-    return tuple(partition * slices + each for partition in sorted(busy & set(range(count))) for each in range(slices))
+    """Return the slices of tasks that run whether or not a row is for them.
+
+    Of a history all, so that each says where it stands; of a micro-batch those that have something to read from the log itself.
+    """
+    tasks = set(range(count))
+    if step.state_root is not None:
+        topics = set(sub.program.sources.values())
+        tasks &= {tp.partition for tp, whole in step.ranges.items() if tp.topic in topics and len(whole)}
+    return tuple(partition * slices + each for partition in sorted(tasks) for each in range(slices))
 
 
 def slices_of(step: StepPlan, sub: SubTopology, partitions: int, cores: int) -> int:

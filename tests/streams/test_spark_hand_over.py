@@ -18,9 +18,12 @@ from logflume.streams.planner import plan
 from logflume.streams.runtime import Engine, EngineOptions, internal_topics
 from logflume.streams.seams import Plan
 from logflume.streams.spark import BackfillReport, LocalRunner, Progress, abort_backfill, plan_backfill, run_backfill, writing
+from logflume.streams.spark.claims import claim_of
 from logflume.streams.spark.ranges import reachable
+from logflume.streams.spark.replay import TaskEnd, later_ends
 from logflume.streams.spark.turns import turns_of
 from logflume.streams.spark.writing import longest_transaction_ms
+from logflume.streams.state import Checkpoint
 
 from ..log._server_process import ServerProcess
 from ._spark_apps import (
@@ -34,6 +37,7 @@ from ._spark_apps import (
     loader,
     make_plan,
     own_topics,
+    run_live,
     send_orders,
 )
 from .running import embedded
@@ -264,6 +268,30 @@ def test_what_cannot_be_kept_is_refused_before_anything_is_claimed(log: Log, tmp
         run_backfill(plan_backfill(loader("batch", KIND), log.where, keep=str(tmp_path / "file")), LocalRunner())
     assert own_topics(log) == before
     assert "batch" not in log.admin().list_groups()
+
+
+@pytest.mark.parametrize("kind", ["repartition", "foreign"])
+def test_tasks_that_nothing_comes_to_stand_at_the_cut_too(kind: str, tmp_path: Path) -> None:
+    with embedded(tmp_path / "data") as log:
+        for topic in ("orders", "items"):
+            log.admin().create_topic(topic, partitions=PARTITIONS, configs={"retention.ms": "-1"})
+        with log.producer() as producer:
+            producer.send("items", b'{"item": "i1", "group": "g"}', key=b"i1", timestamp_ms=0)
+            producer.send("orders", b'{"shop": "s", "item": "i1", "amount": 1}', key=b"s", timestamp_ms=1)
+        run_backfill(plan_backfill(loader("batch", kind), log.where), LocalRunner())
+        assert claim_of(log, "batch") is None, "of no partition is it still being computed"
+        committed = log.admin().group_offsets("batch")
+        assert committed.keys() >= {*ORDERS, *(TopicPartition("items", p) for p in range(PARTITIONS))}
+        run_live(log, "batch", kind, tmp_path / "live")
+        assert final_results(log, "batch-out")
+
+
+def test_of_two_steps_each_task_stands_where_the_last_one_left_it() -> None:
+    def end(partition: int, offset: int, records: int) -> TaskEnd:
+        return TaskEnd(Checkpoint({TopicPartition("in", partition): offset}), records, {})
+
+    found = later_ends([end(0, 5, 5), end(1, 3, 3)], [end(1, 4, 1), end(2, 1, 1)])
+    assert found == [end(0, 5, 5), end(1, 4, 4), end(2, 1, 1)]
 
 
 def test_an_application_without_state_is_handed_over_without_a_pass_for_changelogs(log: Log) -> None:
