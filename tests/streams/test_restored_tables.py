@@ -25,6 +25,10 @@ class Event(msgspec.Struct):
     n: int
 
 
+class Order(msgspec.Struct):
+    user: str
+
+
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Log]:
     with embedded(tmp_path / "data") as opened:
@@ -120,3 +124,25 @@ def test_two_instances_that_take_turns_lose_nothing(log: Log, tmp_path: Path) ->
         if round == 0:
             shutil.rmtree(tmp_path / "b")
     assert joined(log) == expected(1800)
+
+
+def test_who_asked_for_a_row_is_told_of_its_changes_after_a_restore_too(log: Log, tmp_path: Path) -> None:
+    app = lf.App("asking")
+    app.table("orders", Order).left_join(app.table("users", User), on=col.user, prefix="of_").to("told")
+    log.admin().ensure_topic("orders", partitions=2)
+    write(log, "orders", [(b"o%d" % n, b'{"user":"u%d"}' % (n % USERS), 2000) for n in range(2 * USERS)])
+
+    def told() -> dict[bytes | None, str]:
+        return {record.key: msgspec.json.decode(record.value or b"")["of_name"] for record in read(log, "told")}
+
+    for name in ("first", "second", "third"):
+        if name != "first":
+            write(log, "users", [(b"u7", b'{"name":"%s"}' % name.encode(), 3000)])
+        expected = {b"o%d" % n: f"user {n % USERS}" for n in range(2 * USERS)}
+        if name != "first":
+            expected |= dict.fromkeys([b"o7", b"o307"], name)
+        with running(app, log, tmp_path / "state") as engine:
+            until(lambda expected=expected: told() == expected, engine)
+            until(lambda: engine.status().lag_records == 0, engine)
+        if name == "first":
+            shutil.rmtree(tmp_path / "state")
