@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 
-from logflume.log.compiled import importing
+from logflume.log.compiled import drop_outdated
 
 from .compiling import compile_apart, source_of
 
@@ -97,8 +97,8 @@ class KernelLoader:
 
 
 def _import(name: str) -> ModuleType:
-    with importing(source_of(name)):
-        return importlib.import_module(f"{__package__}.{name}")
+    drop_outdated(source_of(name))
+    return importlib.import_module(f"{__package__}.{name}")
 
 
 @functools.cache

@@ -164,6 +164,9 @@ class AnswerWork(Work):
         self._emission = Emission(node, wiring, keeps_keys=False)
         self._subscribers = Subscribers(task.store(node.store))
 
+    def start(self) -> None:
+        self._subscribers.start()
+
     def process(self, batch: Batch, source: str) -> None:
         if source == self._node.inputs[0]:
             self._take_questions(batch)
@@ -226,7 +229,12 @@ class Subscribers:
     def __init__(self, store: StateStore) -> None:
         self._store = store
         self._of: dict[bytes, _Askers] = {}
-        self._is_fresh = next(iter(store.range(b"", None)), None) is None
+        self._is_fresh = False
+        """Whether the store was empty when the task began: then the index has all of it."""
+
+    def start(self) -> None:
+        """Begin: the store is restored."""
+        self._is_fresh = next(iter(self._store.range(b"", None)), None) is None
 
     def _askers(self, foreign: bytes) -> _Askers:
         found = self._of.get(foreign)

@@ -40,7 +40,7 @@ from ._spark_apps import (
     run_live,
     send_orders,
 )
-from .running import embedded
+from .running import embedded, write
 
 KIND = "repartition"
 ROOT = Path(__file__).resolve().parents[2]
@@ -275,15 +275,18 @@ def test_tasks_that_nothing_comes_to_stand_at_the_cut_too(kind: str, tmp_path: P
     with embedded(tmp_path / "data") as log:
         for topic in ("orders", "items"):
             log.admin().create_topic(topic, partitions=PARTITIONS, configs={"retention.ms": "-1"})
-        with log.producer() as producer:
-            producer.send("items", b'{"item": "i1", "group": "g"}', key=b"i1", timestamp_ms=0)
-            producer.send("orders", b'{"shop": "s", "item": "i1", "amount": 1}', key=b"s", timestamp_ms=1)
+        write(log, "items", [(b"i1", b'{"item": "i1", "group": "g"}', 0)])
+        write(log, "orders", [(b"s", b'{"shop": "s", "item": "i1", "amount": 1}', 1)])
         run_backfill(plan_backfill(loader("batch", kind), log.where), LocalRunner())
         assert claim_of(log, "batch") is None, "of no partition is it still being computed"
         committed = log.admin().group_offsets("batch")
         assert committed.keys() >= {*ORDERS, *(TopicPartition("items", p) for p in range(PARTITIONS))}
+        write(log, "items", [(b"i1", b'{"item": "i1", "group": "h"}', 2)])
         run_live(log, "batch", kind, tmp_path / "live")
-        assert final_results(log, "batch-out")
+        ((value, _, _),) = final_results(log, "batch-out").values()
+        assert kind == "repartition" or b'"of_group":"h"' in (value or b""), (
+            "who asked before the cut is told of what comes after it"
+        )
 
 
 def test_of_two_steps_each_task_stands_where_the_last_one_left_it() -> None:
