@@ -5,6 +5,7 @@ from .codec import EntryCodec
 from .directory import StateDirectory
 from .dirty import Dirty, DirtyEntries
 from .disk import StoreChanged
+from .gathering import Gathered
 from .memory import DiskMemory
 from .reader import StoreReader
 from .store import Store
@@ -17,6 +18,7 @@ __all__ = [
     "DirtyEntries",
     "DiskMemory",
     "EntryCodec",
+    "Gathered",
     "SegmentLayout",
     "StateDirectory",
     "Store",
