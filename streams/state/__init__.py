@@ -5,7 +5,7 @@ from .codec import EntryCodec
 from .directory import StateDirectory
 from .dirty import Dirty, DirtyEntries
 from .disk import StoreChanged
-from .gathering import Gathered
+from .gathering import Gathered, gather
 from .memory import DiskMemory
 from .reader import StoreReader
 from .store import Store
@@ -25,5 +25,6 @@ __all__ = [
     "StoreChanged",
     "StoreReader",
     "TaskState",
+    "gather",
     "window_start",
 ]

@@ -120,11 +120,14 @@ class TaskDb:
         writer = rocksdict.SstFileWriter(self._options)
         taken_over = rocksdict.IngestExternalFileOptions()
         taken_over.set_move_files(True)
-        with self._saying_what_failed():
-            writer.open(str(path))
-            yield writer
-            writer.finish()
-            self._db.ingest_external_file([str(path)], taken_over)
+        try:
+            with self._saying_what_failed():
+                writer.open(str(path))
+                yield writer
+                writer.finish()
+                self._db.ingest_external_file([str(path)], taken_over)
+        finally:
+            path.unlink(missing_ok=True)
 
     @contextmanager
     def _saying_what_failed(self) -> Iterator[None]:

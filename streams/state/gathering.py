@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 
 from logflume.log.records import Chunk
@@ -42,6 +44,17 @@ class Gathered:
         chunk = Chunk.joined(chunks)
         chunk.next_offset = self.next_offset
         return chunk
+
+
+def gather(chunks: Iterable[Chunk], size_bytes: int) -> Iterator[Chunk]:
+    """Yield the records of chunks that follow each other, of that size together."""
+    waiting = Gathered(0)
+    for chunk in chunks:
+        waiting.add(chunk)
+        if waiting.size_bytes >= size_bytes and (whole := waiting.take()) is not None:
+            yield whole
+    if (rest := waiting.take()) is not None:
+        yield rest
 
 
 def with_keys(chunk: Chunk) -> Chunk:

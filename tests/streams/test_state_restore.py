@@ -6,7 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable
+from functools import partial
+from operator import setitem
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from logflume.log import StorageError
 from logflume.log.records import Chunk
 from logflume.log.schemas import BIGINT, STRING, Column
 from logflume.streams.graph import TimeWindow
@@ -180,6 +184,19 @@ def test_a_second_name_that_a_kill_left_of_a_file_in_use_is_not_written_to(tmp_p
     found = {key: entry.state[0] for key, entry in again.stores[PLAIN.name].range(b"", None) if entry.state}
     assert found == {key: n for key, n in dict(CHANGELOG).items() if n is not None}
     again.close()
+
+
+def test_a_file_that_cannot_be_written_to_its_end_leaves_nothing(tmp_path: Path) -> None:
+    state = opened(tmp_path / "t", PLAIN)
+    restore_on(state)
+    files = sorted(path.name for path in (tmp_path / "t").glob("*.sst"))
+    keys = [state.db.prefix(PLAIN.name) + b"k001", b""]
+    with pytest.raises(StorageError, match="cannot write state"), state.db.sorted_file() as file:
+        deque(map(partial(setitem, file), keys, [b"other", b""]), maxlen=0)
+    assert sorted(path.name for path in (tmp_path / "t").glob("*.sst")) == files
+    found = {key: entry.state[0] for key, entry in state.stores[PLAIN.name].range(b"", None) if entry.state}
+    assert found == {key: n for key, n in dict(CHANGELOG).items() if n is not None}
+    state.close()
 
 
 def test_what_is_restored_has_the_times_that_the_group_knows(tmp_path: Path) -> None:
