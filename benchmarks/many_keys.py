@@ -6,8 +6,7 @@ Broker, application and this process are three processes; exactly-once, every wr
 order that has nothing to do with that of the keys. Memory is the largest resident size of the application's process, interpreter
 and libraries (about 160 MB) included; a restart is from starting the process to the first output after it, with its CPU time
 beside it (which does not depend on who else is running). With an empty disk the state is restored from its changelog; what one
-core restores is the keys by the CPU time beyond that of a restart with the disk, as start-up is in both. The budget
-of that is for two workers: an entry takes about 1 us in all, so that one process can't meet it.
+core restores is the keys by the CPU time beyond that of a restart with the disk, as start-up is in both.
 """
 
 from __future__ import annotations

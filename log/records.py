@@ -84,15 +84,17 @@ class Chunk:
 
     def keys(self) -> list[bytes | None]:
         """Return the keys: N bytes objects, None for null."""
-        from logflume.log.batch.spans import span_objects
-
-        return span_objects(self.buffer, self.key_starts, self.key_sizes)
+        return self.objects(self.key_starts, self.key_sizes)
 
     def values(self) -> list[bytes | None]:
         """Return the values: N bytes objects, None for null."""
+        return self.objects(self.value_starts, self.value_sizes)
+
+    def objects(self, starts: I64, sizes: I32) -> list[bytes | None]:
+        """Return spans of the buffer: N bytes objects, None where the size is negative."""
         from logflume.log.batch.spans import span_objects
 
-        return span_objects(self.buffer, self.value_starts, self.value_sizes)
+        return span_objects(self.buffer, starts, sizes)
 
     def headers(self) -> list[Headers]:
         """Return the headers of each record: N tuples, empty for most.

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from logflume.log.interfaces import Consumer
 from logflume.log.records import Chunk, TopicPartition
-from logflume.streams.state import TaskState
+from logflume.streams.state import Gathered, TaskState
 
 from .task import Task
 
@@ -36,10 +36,19 @@ class Restoration:
     is_table_source: bool
     stream_time_ms: int = -1
     records: int = 0
+    gathered: Gathered = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.gathered = Gathered(self.position)
 
     @property
     def is_done(self) -> bool:
         return self.position >= self.end
+
+    @property
+    def next_offset(self) -> int:
+        """Where to go on reading: beyond `position` by what has been gathered."""
+        return max(self.position, self.gathered.next_offset)
 
 
 def follow_times(state: TaskState, times_ms: Mapping[str, int], *, but: Collection[str] = ()) -> None:
@@ -153,11 +162,14 @@ class Restorer:
         assert self._consumer is not None
         for chunk in self._consumer.poll(timeout_s=timeout_s):
             for each in self._pending.get(TopicPartition(chunk.topic, chunk.partition), []):
-                self._records += take_changes(each, chunk)
-        for source in list(self._pending):
+                self._take(each, chunk)
+        for source, group in self._pending.items():
             position = self._consumer.position(source)
-            for each in self._pending[source]:
-                each.position = max(each.position, min(position, each.end))
+            for each in group:
+                if position >= each.end:
+                    self._write(each)
+                if not each.gathered.size_bytes:
+                    each.position = max(each.position, min(position, each.end))
         self._finish()
         self._report()
 
@@ -167,12 +179,27 @@ class Restorer:
             self._consumer.close()
             self._consumer = None
 
+    def _take(self, each: Restoration, chunk: Chunk) -> None:
+        """Gather records of a changelog until they are worth a file; a table's own topic is for its operator."""
+        if each.is_table_source:
+            self._records += take_changes(each, chunk)
+            return
+        each.gathered.add(chunk)
+        assert each.task.state is not None
+        if each.gathered.size_bytes >= each.task.state.gather_bytes:
+            self._write(each)
+
+    def _write(self, each: Restoration) -> None:
+        chunk = each.gathered.take()
+        if chunk is not None:
+            self._records += take_changes(each, chunk)
+
     def _assign(self) -> None:
         if self._consumer is None:
             self._consumer = self._open_consumer()
         self._consumer.assign(self._pending)
         for source, group in self._pending.items():
-            self._consumer.seek(source, min(each.position for each in group))
+            self._consumer.seek(source, min(each.next_offset for each in group))
 
     def _finish(self) -> None:
         for source, group in list(self._pending.items()):

@@ -24,7 +24,7 @@ from logflume.streams.runtime.problems import TaskProblems
 from logflume.streams.runtime.status import LeftOut, added_up
 from logflume.streams.runtime.task import Task, task_name
 from logflume.streams.seams import SubTopology
-from logflume.streams.state import Checkpoint, TaskState
+from logflume.streams.state import Checkpoint, TaskState, gather
 from logflume.streams.state.windows import window_start
 
 FLUSH_RECORDS = 500_000
@@ -177,12 +177,13 @@ class Replay:
         """Fill the stores of an empty directory as of `start`."""
         for store_name, store in state.stores.items():
             node = self.subtopology.table_sources.get(store_name)
-            for chunk in self.stored(store_name):
-                if node is None:
+            if node is None:
+                for chunk in gather(self.stored(store_name), state.gather_bytes):
                     state.restore(store, chunk, state.checkpoint)
-                else:
-                    task.function.restore(node, chunk, 0, len(chunk))
-                    state.commit(state.encode_dirty(), state.checkpoint)
+                continue
+            for chunk in self.stored(store_name):
+                task.function.restore(node, chunk, 0, len(chunk))
+                state.commit(state.encode_dirty(), state.checkpoint)
 
     def _run(self, name: str, state: TaskState, is_new: bool) -> Iterator[OutputRows | ChangelogRows | TaskEnd | None]:
         problems = TaskProblems(name, handlers=self.handlers, keeps_letters=False, is_silent=self.is_ahead)

@@ -5,6 +5,7 @@ from .codec import EntryCodec
 from .directory import StateDirectory
 from .dirty import Dirty, DirtyEntries
 from .disk import StoreChanged
+from .gathering import Gathered, gather
 from .memory import DiskMemory
 from .reader import StoreReader
 from .store import Store
@@ -17,11 +18,13 @@ __all__ = [
     "DirtyEntries",
     "DiskMemory",
     "EntryCodec",
+    "Gathered",
     "SegmentLayout",
     "StateDirectory",
     "Store",
     "StoreChanged",
     "StoreReader",
     "TaskState",
+    "gather",
     "window_start",
 ]

@@ -32,6 +32,11 @@ class DiskMemory:
         share = self.disk_bytes // 2 // max(1, self.tasks)
         return min(max(share, _WRITE_BUFFER_MIN_BYTES), _WRITE_BUFFER_MAX_BYTES)
 
+    @property
+    def gather_bytes(self) -> int:
+        """Return how much of changelogs is gathered for one database before it is written: as much as its empty buffers."""
+        return 2 * self.write_buffer_bytes
+
     @cached_property
     def cache(self) -> Any:
         """The block cache (rocksdict's)."""

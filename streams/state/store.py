@@ -15,11 +15,11 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import takewhile
+from itertools import pairwise, repeat, takewhile
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from logflume.log.records import Chunk
+from logflume.log.records import I64, Chunk
 from logflume.streams.seams import Entry, State, StoreSpec
 
 from .codec import EntryCodec
@@ -35,6 +35,8 @@ _PRELOAD_MAX_ENTRIES = 100_000
 _PREFIXES_KEPT = 10_000
 _SCAN_FROM_ENTRIES = 10_000
 _SAMPLE_ENTRIES = 64
+_PUT_TOGETHER = 4096
+"""Keys and values made into objects at a time: they stay in the processor's cache."""
 _NEVER = 1 << 62
 
 
@@ -269,44 +271,57 @@ class Store:
         if self._db is not None and self.size_bytes() > self.memory_bytes:
             self._evict()
 
-    def restored(self, chunk: Chunk, batch: Any) -> int:
-        """Take records of the changelog into the write batch, and out of memory where they may be stale.
+    def restored(self, chunk: Chunk, into: Any) -> int:
+        """Take what records of the changelog say last into a write batch or sorted file, and out of memory.
 
-        They go into the batch about in order of keys, those of one key in the order of the chunk. Returns the newest window's
-        start, -1 without windows.
+        `chunk`: no key is null. They are put in order of disk keys. Returns the newest window's start, -1 without windows.
 
         Raises InvalidInput, CorruptLog for what this logflume did not write (one record stands for its chunk).
         """
         assert self.columns is None, "a store is restored before its task processes"
-        from .order import near_key_order
+        from .order import Items, last_of_keys
 
-        ordered = chunk.take(near_key_order(chunk, segment_ms=self.layout.segment_ms if self.layout else 0))
-        keys, values = ordered.keys(), ordered.values()
-        newest = next((value for value in reversed(values) if value is not None), None)
-        if newest is not None:
-            self.codec.decode(newest)
-        known = [key for key in keys if key is not None]
-        if len(known) < len(keys):
-            values = [value for key, value in zip(keys, values, strict=True) if key is not None]
-        prefix, put = self._prefix, batch.put
-        disk_keys = [prefix + key for key in known] if self.layout is None else list(map(self.disk_key, known))
-        if None in values:
-            for disk_key, data in zip(disk_keys, values, strict=True):
-                if data is None:
-                    batch.delete(disk_key)
-                else:
-                    put(disk_key, data)
-        else:
-            deque(map(put, disk_keys, values), maxlen=0)
-        if self.resident:
-            for key in known:
-                self.resident.pop(key, None)
+        starts, segments = self._window_starts(chunk)
+        rows, items = last_of_keys(chunk, segments), Items(chunk)
+        for value in chunk.take((chunk.value_sizes >= 0).nonzero()[0][-1:]).values():
+            self.codec.decode(cast(bytes, value))
+        for head, some in self._by_head(rows, segments):
+            for at in range(0, len(some), _PUT_TOGETHER):
+                keys, values = items.at(some[at : at + _PUT_TOGETHER])
+                for key, value in zip(keys, values, strict=True):
+                    if value is None:
+                        del into[head + key]
+                    else:
+                        into[head + key] = value
+                if self.resident:
+                    deque(map(self.resident.pop, keys, repeat(None)), maxlen=0)
         if self.layout is None:
             self._complete_from = _NEVER
             return -1
-        newest_ms = max(map(window_start, known), default=-1)
+        newest_ms = int(starts.max(initial=-1))
         self._complete_from = max(self._complete_from, newest_ms + 1)
         return newest_ms
+
+    def _window_starts(self, chunk: Chunk) -> tuple[I64, I64]:
+        """Return the windows of the records of a changelog, and the segments those lie in; empty without windows."""
+        import numpy as np
+
+        from .order import window_starts
+
+        if self.layout is None:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        starts = window_starts(chunk)
+        return starts, starts - starts % self.layout.segment_ms
+
+    def _by_head(self, rows: I64, segments: I64) -> Iterator[tuple[bytes, I64]]:
+        """Yield what disk keys begin with, and the rows of those that do; `rows` are in order of disk keys."""
+        if self.layout is None:
+            yield self._prefix, rows
+            return
+        ordered = segments[rows]
+        changes = (ordered[1:] != ordered[:-1]).nonzero()[0] + 1
+        for start, stop in pairwise([0, *changes.tolist(), len(rows)]):
+            yield self._prefix + int(ordered[start]).to_bytes(WINDOW_START_BYTES, "big"), rows[start:stop]
 
     def preload(self, *, max_entries: int = _PRELOAD_MAX_ENTRIES) -> None:
         """Read all entries into memory if they are few, so that `load` is free from then on."""

@@ -15,10 +15,14 @@ from logflume.streams.seams import StoreSpec
 from .checkpoint import Checkpoint
 from .dirty import Dirty, DirtyEntries
 from .disk import TaskDb
+from .gathering import held_bytes, with_keys
 from .memory import DiskMemory
 from .reader import StoreReader
 from .store import Store
 from .trimming import ChangelogTimes
+
+_FILE_SHARE = 1 / 4
+"""How much of what is gathered at most is worth a file: fewer files are read together later, a batch passes through memory."""
 
 
 class TaskState:
@@ -41,7 +45,9 @@ class TaskState:
         the same setting.
         """
         self._wall_s = wall_s
-        self.db = TaskDb(path, application=application, task=task, specs=specs, memory=disk_memory or DiskMemory(memory_bytes))
+        disk_memory = disk_memory or DiskMemory(memory_bytes)
+        self.db = TaskDb(path, application=application, task=task, specs=specs, memory=disk_memory)
+        self.gather_bytes = disk_memory.gather_bytes // max(1, len(specs))
         self.checkpoint = self.db.checkpoint() or Checkpoint()
         times = self.checkpoint.store_times_ms
         self.stores: dict[str, Store] = {
@@ -78,9 +84,14 @@ class TaskState:
             store.expire()
 
     def restore(self, store: Store, chunk: Chunk, checkpoint: Checkpoint) -> None:
-        """Take records of a store's changelog in one write batch."""
-        batch = self.db.batch()
-        newest_ms = store.restored(chunk, batch)
+        """Take records of a store's changelog: many as a file, others in one write batch."""
+        chunk = with_keys(chunk)
+        batch, newest_ms = self.db.batch(), -1
+        if len(chunk) and held_bytes(chunk) >= self.gather_bytes * _FILE_SHARE:
+            with self.db.sorted_file() as file:
+                newest_ms = store.restored(chunk, file)
+        elif len(chunk):
+            newest_ms = store.restored(chunk, batch)
         noted = self._changelog_times.get(store.spec.name)
         end_offset = checkpoint.changelogs.get(store.spec.name)
         if noted is not None and end_offset is not None and newest_ms >= 0:

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from operator import setitem
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from logflume.log import StorageError
 from logflume.log.records import Chunk
 from logflume.log.schemas import BIGINT, STRING, Column
 from logflume.streams.graph import TimeWindow
 from logflume.streams.seams import Entry, StoreSpec
-from logflume.streams.state import Checkpoint, DiskMemory, TaskState
-from logflume.streams.state.order import near_key_order
+from logflume.streams.state import Checkpoint, DiskMemory, Gathered, TaskState
+from logflume.streams.state.order import last_of_keys
 
 COLUMNS = (Column("n", BIGINT),)
 PLAIN = StoreSpec("counts", (Column("user", STRING),), COLUMNS)
@@ -31,19 +42,49 @@ def opened(path: Path, spec: StoreSpec, *, memory_bytes: int = 8 << 20, memory: 
 
 
 @given(
-    before=st.binary(max_size=3),
-    keys=st.lists(st.none() | st.binary(max_size=7).filter(lambda key: not key.endswith(b"\0")), max_size=40),
+    before=st.sampled_from([b"", b"abc", b"\0" * 9, b"users/europe/"]),
+    keys=st.lists(st.tuples(st.binary(max_size=2) | st.sampled_from([b"a", b"a\0", b"x" * 8, b"x" * 20]), st.integers(0, 2))),
+    is_segmented=st.booleans(),
+    is_one_odd=st.booleans(),
 )
-def test_keys_that_differ_early_are_put_in_their_order_and_rows_of_one_key_stay_as_they_were(
-    before: bytes, keys: list[bytes | None]
+def test_a_file_has_the_last_record_of_each_key_in_their_order(
+    before: bytes, keys: list[tuple[bytes, int]], is_segmented: bool, is_one_odd: bool
 ) -> None:
-    whole = [None if key is None else before + key for key in keys]
-    rows = near_key_order(Chunk.from_columns("changelog", whole, [b"v"] * len(keys), [0] * len(keys)), segment_ms=0).tolist()
-    known = [(key, row) for row in rows if (key := whole[row]) is not None]
-    assert known == sorted(known)
-    assert sorted(rows) == list(range(len(keys)))
+    """Keys that begin alike or differ only in nulls at their end, and one among many that looks like none of the others."""
+    whole = [(segment if is_segmented else 0, before + key) for key, segment in keys]
+    if is_one_odd and whole:
+        whole[-1] = whole[-1][0], b"abcusers"
+    chunk = Chunk.from_columns("changelog", [key for _, key in whole], [b"v"] * len(keys), [0] * len(keys))
+    segments = np.array([segment for segment, _ in whole] if is_segmented else [], np.int64)
+    last = {item: row for row, item in enumerate(whole)}
+    assert last_of_keys(chunk, segments).tolist() == [last[item] for item in sorted(last)]
 
 
+@given(
+    rows=st.lists(st.tuples(st.none() | KEYS, st.none() | st.binary(max_size=5)), max_size=60),
+    parts=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=6),
+    taken_after=st.integers(0, 6),
+)
+def test_what_is_gathered_is_the_records_from_the_first_offset_on_each_once(
+    rows: list[tuple[bytes | None, bytes | None]], parts: list[tuple[int, int]], taken_after: int
+) -> None:
+    """Chunks that reach back into what is there, as after the partitions are assigned anew; offsets begin at 5."""
+    whole = Chunk.from_columns("changelog", [key for key, _ in rows], [value for _, value in rows], [0] * len(rows))
+    gathered, read, found = Gathered(5), 5, []
+    for number, (start, size) in enumerate(parts):
+        start = min(start, read)
+        gathered.add(whole.slice(start, start + size))
+        read = max(read, min(start + size, len(rows)))
+        if number == taken_after or number == len(parts) - 1:
+            chunk = gathered.take()
+            assert gathered.size_bytes == 0
+            if chunk is not None:
+                assert chunk.next_offset == gathered.next_offset
+                found += list(zip(chunk.offsets.tolist(), chunk.keys(), chunk.values(), strict=True))
+    assert found == [(at, *rows[at]) for at in range(5, min(read, len(rows))) if rows[at][0] is not None]
+
+
+@pytest.mark.parametrize("as_files", [False, True], ids=["batches", "files"])
 @pytest.mark.parametrize("spec", [PLAIN, WINDOWED], ids=["plain", "windows"])
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
@@ -51,11 +92,12 @@ def test_keys_that_differ_early_are_put_in_their_order_and_rows_of_one_key_stay_
     chunks=st.integers(1, 4),
 )
 def test_a_store_is_what_its_changelog_says_last(
-    spec: StoreSpec, rows: list[tuple[bytes | None, int, int | None]], chunks: int
+    spec: StoreSpec, as_files: bool, rows: list[tuple[bytes | None, int, int | None]], chunks: int
 ) -> None:
     expected: dict[bytes, int] = {}
     with TemporaryDirectory() as directory:
         state = opened(Path(directory) / "t", spec)
+        state.gather_bytes = 0 if as_files else state.gather_bytes
         store = state.stores[spec.name]
         keys = [None if key is None else key + (b"" if spec is PLAIN else (m * 60_000).to_bytes(8, "big")) for key, m, _ in rows]
         values = [None if n is None else store.codec.encode_all([Entry((n,), 5)])[0] for _, _, n in rows]
@@ -72,6 +114,89 @@ def test_a_store_is_what_its_changelog_says_last(
         assert {key: entry.state[0] for key, entry in store.range(b"", None) if entry.state} == expected
         assert state.checkpoint.changelogs == ({spec.name: len(rows)} if rows else {})
         state.close()
+
+
+PART = 500
+CHANGELOG: list[tuple[bytes, int | None]] = [(b"k%03d" % (7 * n % 400), None if n % 11 == 0 else n) for n in range(4 * PART)]
+
+
+def restore_on(state: TaskState) -> None:
+    """Restore what the state lacks of CHANGELOG, a part at a time, each as a file."""
+    state.gather_bytes = 0
+    store = state.stores[PLAIN.name]
+    for start in range(state.checkpoint.changelogs.get(PLAIN.name, 0), len(CHANGELOG), PART):
+        keys, numbers = zip(*CHANGELOG[start : start + PART], strict=True)
+        values = store.codec.encode_all([Entry(None if n is None else (n,), 0) for n in numbers])
+        chunk = Chunk.from_columns("changelog", keys, values, [0] * PART)
+        state.restore(store, chunk, Checkpoint(changelogs={PLAIN.name: start + PART}))
+
+
+class Dying:
+    """A database whose process is killed when it does something for the third time: before or after that."""
+
+    def __init__(self, db: Any, at: str, is_done: bool) -> None:
+        self._db, self._at, self._is_done, self._turns = db, at, is_done, 0
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._db, name)
+        return (lambda *given: self._kill_around(found, *given)) if name == self._at else found
+
+    def _kill_around(self, action: Callable[..., object], *given: object) -> None:
+        self._turns += 1
+        if self._turns < 3 or self._is_done:
+            action(*given)
+        if self._turns == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_restoring(path: str, at: str, is_done: str) -> None:
+    state = opened(Path(path), PLAIN)
+    state.db._db = Dying(state.db._db, at, bool(is_done))
+    restore_on(state)
+
+
+@pytest.mark.parametrize("is_done", ["", "done"], ids=["before", "after"])
+@pytest.mark.parametrize("at", ["ingest_external_file", "write"])
+def test_a_kill_while_restoring_costs_no_more_than_restoring_again(tmp_path: Path, at: str, is_done: str) -> None:
+    code = "import sys; from tests.streams.test_state_restore import die_restoring; die_restoring(*sys.argv[1:])"
+    killed = subprocess.run([sys.executable, "-c", code, str(tmp_path / "t"), at, is_done], capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    state = opened(tmp_path / "t", PLAIN)
+    assert state.checkpoint.changelogs == {PLAIN.name: PART * (3 if (at, is_done) == ("write", "done") else 2)}
+    restore_on(state)
+    found = {key: entry.state[0] for key, entry in state.stores[PLAIN.name].range(b"", None) if entry.state}
+    assert found == {key: n for key, n in dict(CHANGELOG).items() if n is not None}
+    state.close()
+
+
+def test_a_second_name_that_a_kill_left_of_a_file_in_use_is_not_written_to(tmp_path: Path) -> None:
+    """RocksDB takes a file over by giving it another name, and then takes the first one away."""
+    state = opened(tmp_path / "t", PLAIN)
+    restore_on(state)
+    state.close()
+    before = sorted((tmp_path / "t").glob("*.sst"))[-1]
+    (tmp_path / "t" / "restored.sst").hardlink_to(before)
+    data = before.read_bytes()
+    again = opened(tmp_path / "t", PLAIN)
+    again.checkpoint = Checkpoint()
+    restore_on(again)
+    assert not before.exists() or before.read_bytes() == data
+    found = {key: entry.state[0] for key, entry in again.stores[PLAIN.name].range(b"", None) if entry.state}
+    assert found == {key: n for key, n in dict(CHANGELOG).items() if n is not None}
+    again.close()
+
+
+def test_a_file_that_cannot_be_written_to_its_end_leaves_nothing(tmp_path: Path) -> None:
+    state = opened(tmp_path / "t", PLAIN)
+    restore_on(state)
+    files = sorted(path.name for path in (tmp_path / "t").glob("*.sst"))
+    keys = [state.db.prefix(PLAIN.name) + b"k001", b""]
+    with pytest.raises(StorageError, match="cannot write state"), state.db.sorted_file() as file:
+        deque(map(partial(setitem, file), keys, [b"other", b""]), maxlen=0)
+    assert sorted(path.name for path in (tmp_path / "t").glob("*.sst")) == files
+    found = {key: entry.state[0] for key, entry in state.stores[PLAIN.name].range(b"", None) if entry.state}
+    assert found == {key: n for key, n in dict(CHANGELOG).items() if n is not None}
+    state.close()
 
 
 def test_what_is_restored_has_the_times_that_the_group_knows(tmp_path: Path) -> None:
