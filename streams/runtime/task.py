@@ -15,11 +15,9 @@ from logflume.streams.seams import SubTopology, Taken, TaskFunction
 from logflume.streams.state import Checkpoint, TaskState
 
 from .handlers import StreamsError
-from .merge import Input, Merger, Round, Run
+from .merge import FOREVER, Input, Merger, Round, Run
 from .outputs import Columns, TaskOutputs
 from .problems import Place, TaskProblems
-
-_FOREVER = (1 << 62, 1 << 30)
 
 
 @dataclass(slots=True)
@@ -128,7 +126,7 @@ class Task:
 
     def frontier(self) -> tuple[int, int]:
         """Return (time, partition): what comes later than what is planned lies not before this; far away when caught up."""
-        return (self.merger.time_ms, self.partition) if self.merger.is_blocked else _FOREVER
+        return (self.merger.time_ms, self.partition) if self.merger.is_blocked else FOREVER
 
     def horizon(self, records: int) -> tuple[int, int]:
         """Return (time, partition) up to which there are about so many planned records; far away when there are fewer."""
@@ -137,7 +135,7 @@ class Task:
             if len(run) >= left:
                 return int(run.times_ms[left - 1]), self.partition
             left -= len(run)
-        return _FOREVER
+        return FOREVER
 
     @property
     def has_work(self) -> bool:
