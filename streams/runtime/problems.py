@@ -24,6 +24,9 @@ HEADER_PREFIX = "__streams.errors."
 BAD_RECORDS = frozenset({"decode", "expression", "callable", "encode", "refused"})
 """Reasons that mean something is wrong with a record; the others (late, null_key, ...) belong to an operator's meaning."""
 
+_OF_NO_RECORD = "a result that no single record caused"
+"""Of a commit or a schedule."""
+
 HINTS = {
     "null_key": "what is computed by key needs one: group_by(...) or select_key(...) something that every record has",
     "late": "its windows are closed: give them a longer grace if such records shall count",
@@ -81,7 +84,7 @@ class TaskProblems:
         """Count and log one record (see `streams.seams.Problems`). Raises PoisonRecord when the setting is to stop."""
         self.counts[reason] += 1
         is_bad = reason in BAD_RECORDS
-        where = f"{topic}-{partition} offset {offset}"
+        where = f"{topic}-{partition} offset {offset}" if topic else _OF_NO_RECORD
         record = self._record(topic, partition, offset) if is_bad else None
         told = _raised(cause) if reason == "callable" else cause
         problem = Problem(reason, self._task, node, topic, partition, offset, record, cause)
@@ -155,13 +158,14 @@ class TaskProblems:
 
 
 def _raised(cause: object) -> object:
-    """Return what a callable has raised as it is told: with its type, which may be all that it says, and the user's line."""
-    if not isinstance(cause, Exception) or isinstance(cause, LogflumeError):
+    """Return what a callable has raised as it is told: with the user's line, and its type, which may be all that it says."""
+    if not isinstance(cause, Exception):
         return cause
     lines = dict(traceback.walk_tb(cause.__traceback__))  # where each raised; a frame tells the line that it ran last
     frame = users_frame(lines)
     where = "" if frame is None else f" in {named(frame, lines[frame])}"
-    return f"{type(cause).__name__}: {cause}{where}"
+    kind = "" if isinstance(cause, LogflumeError) else f"{type(cause).__name__}: "
+    return f"{kind}{cause}{where}"
 
 
 def _cause(cause: object) -> dict[str, str]:

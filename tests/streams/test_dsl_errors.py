@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -107,6 +109,20 @@ def test_a_processor_that_takes_no_records_is_refused() -> None:
 
     with pytest.raises(InvalidInput, match=r"Silent takes no records: define process\(self, record\)"):
         lf.App("delays").stream("flights", Flight).process(Silent)
+
+
+@pytest.mark.parametrize(
+    "keyed",
+    [
+        lambda s: s.select_key(lambda value: ("ann", 1), key={"user": str, "page": int}),
+        lambda s: s.group_by(lambda value: ("ann", 1), key=Flight),
+        lambda s: s.map(lambda value: (("ann", 1), value), key={"user": str, "page": int}),
+        lambda s: s.flat_map(lambda value: [(("ann", 1), value)], key={"user": str, "page": int}),
+    ],
+)
+def test_the_key_of_a_function_is_one(keyed: Callable[[lf.Stream], object]) -> None:
+    with pytest.raises(InvalidInput, match=r"key= is the type of one key \(str, int, ...\), found"):
+        keyed(lf.App("delays").stream("flights", Flight))
 
 
 @pytest.mark.parametrize("value", [{"user": str}, [int], "VARCHAR", 5])

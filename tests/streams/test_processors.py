@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -50,6 +51,74 @@ def test_children_are_names_each_once() -> None:
     for children in ("odd", ["odd", "odd"], [""], [3]):
         with pytest.raises(InvalidInput, match="takes names, each once"):
             stream.process(Sorting, children=children)  # type: ignore[call-overload]
+
+
+class Forwarding(lf.Processor):
+    """Forwards what a function makes of each record."""
+
+    def __init__(self, make: Callable[[lf.Record], Any]) -> None:
+        self.make = make
+
+    def process(self, record: lf.Record) -> None:
+        self.context.forward(self.make(record))
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda record: "text", "takes a lf.Record"),
+        (lambda record: record.with_timestamp("yesterday"), "whole ms since 1970, found 'yesterday'"),
+        (lambda record: record.with_timestamp(1.5), "found 1.5"),
+        (lambda record: record.with_timestamp(-1), "found -1"),
+        (lambda record: record.with_timestamp(1 << 63), "found 9223372036854775808"),
+        (lambda record: lf.Record("k", 1, 0, (("name", "text"),)), "pairs, found ('name', 'text')"),
+        (lambda record: lf.Record("k", 1, 0, ("name",)), "found 'name'"),
+        (lambda record: lf.Record("k", 1, 0, ((b"name", b""),)), "found (b'name', b'')"),
+        (lambda record: record.with_key("ab"), "a key of ['user', 'page'] as a tuple, found 'ab'"),
+        (lambda record: record.with_key(("a",)), "found ('a',)"),
+        (lambda record: record.with_key({"user": "a", "page": 1}), "found {'user': 'a', 'page': 1}"),
+    ],
+)
+def test_what_is_no_record_is_left_out_where_it_is_forwarded(make: Callable[[lf.Record], Any], told: str, tmp_path: Path) -> None:
+    app = lf.App("forwarding")
+    app.stream("in").process(lambda: Forwarding(make), key={"user": str, "page": int}).to("out")
+    with embedded(tmp_path / "log") as log:
+        log.admin().ensure_topic("in")
+        send_json(log, "in", [("k", 1, 0)])
+        with running(app, log, tmp_path / "state") as engine:
+            until(lambda: engine.status().dropped == {"callable": 1}, engine)
+            (left_out,) = engine.status().left_out
+        assert told in left_out.first
+        assert "in Forwarding.process" in left_out.first
+        assert read(log, "out") == []
+
+
+def test_a_key_of_several_columns_is_forwarded_as_it_came() -> None:
+    app = lf.App("forwarding")
+    key = {"user": str, "page": int}
+    app.stream("in", key=key).process(lambda: Forwarding(lambda record: record), key=key).to("out")
+    driver = TopologyTestDriver(app)
+    driver.input("in").send({}, key=("ann", 1))
+    driver.input("in").send({}, key=("bob", None))
+    assert [record.key for record in driver.output("out").read()] == [{"user": "ann", "page": 1}, {"user": "bob", "page": None}]
+
+
+@pytest.mark.parametrize("make", [lambda: Unready(), lambda: Unready(1), lambda: 7])  # type: ignore[call-arg]
+def test_a_processor_that_cannot_begin_is_named(make: Callable[[], Any]) -> None:
+    app = lf.App("unready")
+    app.stream("in").process(make, name="broken").to("out")
+    with pytest.raises(InvalidInput, match=r"broken: (its processor could not begin|expected a lf.Processor)"):
+        TopologyTestDriver(app).input("in").send({}, key="k")
+
+
+class Unready(lf.Processor):
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def init(self, context: lf.Context) -> None:
+        raise ValueError("not yet")
+
+    def process(self, record: lf.Record) -> None: ...
 
 
 class Asked(lf.Processor):
