@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from logflume.cli.common import Bootstrap, Data, Json, make_app, place
+from logflume.cli.common import Bootstrap, Data, Json, directory_of, lend_log, make_app
 from logflume.cli.on_spark import Conf, Every, Master, PropertiesFile, UntilEnd, run_on_spark
 from logflume.log import InvalidInput, LogflumeError
 from logflume.log.children import end_with_parent
@@ -59,8 +59,7 @@ def run(
     end_with_parent(signal.SIGTERM)
     if not file.is_file():
         raise InvalidInput(f"no file {file}; expected a Python file such as examples/delays.py")
-    address = place(data, bootstrap)
-    os.environ["LOGFLUME_BOOTSTRAP" if bootstrap else "LOGFLUME_DATA"] = address
+    lend_log(data, bootstrap)
     if state_dir is not None:
         os.environ["LOGFLUME_STATE_DIR"] = str(state_dir)
     if engine is EngineName.SPARK:
@@ -73,7 +72,7 @@ def run(
     if master or conf or properties_file or every is not None or until_end or as_json:
         raise InvalidInput("--master, --conf, --properties-file, --every, --until-end and --json of run are for --engine spark")
     if workers > 1:
-        _supervise(file, workers, None if bootstrap else address)
+        _supervise(file, workers)
         return
     _run_here(file)
 
@@ -135,7 +134,7 @@ def _run_on_spark(file: Path, spark_settings: SparkSettings, every_s: float, unt
         )
 
 
-def _supervise(file: Path, workers: int, data: str | None) -> None:
+def _supervise(file: Path, workers: int) -> None:
     """Keep `workers` processes running; each is an instance with its own part of the partitions and its own state.
 
     Raises:
@@ -151,7 +150,8 @@ def _supervise(file: Path, workers: int, data: str | None) -> None:
     for stop_signal in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop_signal, lambda *_: supervisor.stop())
     # A log in a directory has one process that writes to it: this one, so that a worker's end is not that of the others.
-    holder: Any = connect(data) if data is not None and ":" not in data else nullcontext()
+    directory = directory_of(made)
+    holder: Any = connect(directory) if directory else nullcontext()
     with holder:
         for number in range(workers):
             supervisor.add(Child(f"worker-{number}", [sys.executable, "-m", "logflume", "run", str(file)]))

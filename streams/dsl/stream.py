@@ -322,7 +322,11 @@ class Stream(Generic[K, V], metaclass=Face):
         prefix: str, name: str | None,
     ) -> Stream:  # fmt: skip
         from .stream_joins import stream_join, table_join
+        from .table import GlobalTable, Table
 
+        if not isinstance(other, Stream | Table | GlobalTable):
+            raise InvalidInput(f"a stream joins a stream or a table, found {other!r}: app.stream(...) or app.table(...)")
+        self.graph.expect_own(other.graph, repr(other.base))
         if isinstance(other, Stream):
             return stream_join(self, kind, other, joiner, on, within, prefix, name)
         return table_join(self, kind, other, joiner, on, within, prefix, name)
@@ -525,6 +529,7 @@ class Stream(Generic[K, V], metaclass=Face):
         for other in others:
             if not isinstance(other, Stream):
                 raise InvalidInput(f"merge() takes streams, found {other!r:.100}")
+            self.graph.expect_own(other.graph, repr(other.base))
         name = self.graph.free("-".join([self.base, *(other.base for other in others), "merge"]))
         inputs = (self.node.name, *(other.node.name for other in others))
         return self.then(g.Merge(name=name, schema=self.schema, kind=g.EdgeKind.STREAM, inputs=inputs))

@@ -364,6 +364,7 @@ class Table(Generic[K, V], metaclass=Face):
 
         if not isinstance(table, Table):
             raise InvalidInput(f"a table joins a table, found {type(table).__name__} (to_table() makes one of a stream)")
+        self.graph.expect_own(table.graph, repr(table.base))
         if on is not None:
             return foreign_key_join(self, kind, table, joiner, on, prefix, store, name)
         return table_join(self, kind, table, joiner, prefix, store, name)

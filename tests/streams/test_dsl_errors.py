@@ -112,6 +112,27 @@ def test_a_processor_that_takes_no_records_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    "made",
+    [
+        lambda app, other: app.stream("a").join(other.stream("b"), within=lf.hours(1)),
+        lambda app, other: app.stream("a").left_join(other.table("b")),
+        lambda app, other: app.stream("a").join(other.global_table("b"), on=col.x.cast(str)),
+        lambda app, other: app.stream("a").merge(other.stream("b")),
+        lambda app, other: app.table("a").outer_join(other.table("b")),
+        lambda app, other: app.table("a").join(other.table("b"), on=col.x.cast(str)),
+        lambda app, other: app.stream("a").group_by_key().cogroup(_sum).cogroup(other.stream("b").group_by_key(), _sum),
+    ],
+)
+def test_what_belongs_to_another_application_is_refused_where_it_stands(made: Callable[[lf.App, lf.App], object]) -> None:
+    with pytest.raises(InvalidInput, match="'b' belongs to application 'other', this to 'delays': make both with one App"):
+        made(lf.App("delays"), lf.App("other"))
+
+
+def _sum(total: int, value: int) -> int:
+    return total + value
+
+
+@pytest.mark.parametrize(
     "keyed",
     [
         lambda s: s.select_key(lambda value: ("ann", 1), key={"user": str, "page": int}),

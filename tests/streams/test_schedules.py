@@ -196,6 +196,7 @@ def test_a_schedule_that_raises_stops_where_that_is_asked_for(processor: type[Fa
     app = lf.App("failing")
     app.stream("in").process(processor).to("out")
     driver = TopologyTestDriver(app)
+    driver.advance(0)
     by_time = {lf.Time.STREAM: lambda: driver.input("in").send(1, key="k", timestamp_ms=HOUR_MS)}
     tick = by_time.get(processor.time, lambda: driver.advance(HOUR_MS))
     with pytest.raises(StreamsError, match="in a schedule"):
