@@ -210,6 +210,9 @@ def open_task(
         checkpoint=checkpoint,
         repartition_topics=around.topics.repartition_topics,
     )
+    for tp, offset in known.items():
+        if offset.offset < positions[tp]:
+            task.miss(tp, offset.offset, positions[tp])
     restorations = [
         Restoration(task, store, source, start, end, store in subtopology.table_sources, times.stores_ms.get(store, -1))
         for store, (source, start, end) in (ranges or {}).items()

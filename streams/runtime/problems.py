@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from logflume.log import InvalidInput, LogflumeError
-from logflume.log.records import Chunk, Headers, Record
+from logflume.log.records import Chunk, Headers, Record, TopicPartition
 
 from .handlers import Handlers, OnProblem, Problem, StreamsError
 from .status import LeftOut, added_up
@@ -123,6 +123,15 @@ class TaskProblems:
         if self._keeps_letters:
             facts = {"topic": topic, **self._whose, "node": node, "reason": "refused"}
             self.letters.append(_letter(record, facts | _cause(cause)))
+
+    def missed(self, node: str, source: TopicPartition, start: int, stop: int) -> None:
+        """Count the records start..stop of an input, which the log deleted before they were read."""
+        self.counts["deleted"] += stop - start
+        place = Place(node, source.topic, "deleted")
+        self.places[place] += stop - start
+        self.samples.setdefault(
+            place, f"{source.topic}-{source.partition} offset {start}: deleted by retention before it was read"
+        )
 
     def _count_place(self, place: Place, what: str, cause: object) -> None:
         self.places[place] += 1

@@ -431,9 +431,12 @@ class Session:
         partitions = self.consumer.assignment()
         starts = self._around.admin.start_offsets(partitions)
         for partition in partitions:
-            position = self.consumer.position(partition)
-            if position < starts[partition]:
-                self.consumer.seek(partition, across_gap(self._options, partition, position, starts[partition]))
+            position, start = self.consumer.position(partition), starts[partition]
+            if position < start:
+                self.consumer.seek(partition, across_gap(self._options, partition, position, start))
+                for task in self.tasks.values():
+                    if partition in task.inputs:
+                        task.miss(partition, position, start)
 
 
 def _sharing(around: Surroundings) -> Sharing:

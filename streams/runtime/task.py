@@ -104,6 +104,10 @@ class Task:
         if self.inputs[TopicPartition(chunk.topic, chunk.partition)].add(chunk):
             self.has_changes = True
 
+    def miss(self, source: TopicPartition, start: int, stop: int) -> None:
+        """Count records of an input that the log deleted before they were read."""
+        self.problems.missed(self.inputs[source].nodes[0], source, start, stop)
+
     def take_table(self, node: str, chunk: Chunk) -> None:
         """Take the records of a global table's partition that are not in its store yet. Raises as `process`."""
         source = TopicPartition(chunk.topic, chunk.partition)
