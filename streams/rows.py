@@ -203,6 +203,13 @@ class StoreRows(Reads):
 
     def record(self, key: Any, *, as_of: int | None = None) -> StoredRow | None:
         """Return the row of a key with its time."""
+        if self._key.window is not None and not isinstance(key, WindowedKey | bytes):
+            raise InvalidInput(
+                "the store has windows, and a row for each of a key's: windows(key) gives them, "
+                f"get(lf.WindowedKey(key, start_ms, end_ms)) one of them; found {key!r:.100}"
+            )
+        if as_of is not None and self._history_ms is None:
+            raise InvalidInput("the store has no rows of earlier times: as_of is for tables with history=lf.hours(1)")
         encoded = self._key.encode(key) or b""
         if self._is_session:
             encoded = encoded[: -SESSION_BOUNDS.size] + g.WINDOW_START.pack(key.end_ms)

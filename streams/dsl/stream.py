@@ -151,7 +151,8 @@ class Stream(Generic[K, V], metaclass=Face):
     def map_values(self, function: Value | Function) -> Stream[K, Any]:
         """Replace the value by `function(value)` or `function(key, value)`, or by one expression; the key stays.
 
-        A function annotated to return a class gives its fields to the expressions that follow.
+        A function annotated to return a class gives its fields to the expressions that follow; text and bytes that one is
+        annotated to return are written as they are, as `stream(topic, str)` reads them, what is not annotated as JSON.
         """
         return self._single(function, "map_values()")
 
@@ -163,13 +164,8 @@ class Stream(Generic[K, V], metaclass=Face):
         )
 
     def _single(self, function: Value | Function, what: str) -> Stream[K, Any]:
-        if isinstance(function, Value):
-            expr = bind(function, self.scope())
-            python = next((p for p, t in PRIMITIVES.items() if t == expr.type), None)
-            schema = replace(self.schema, value=(Column("value", expr.type),), value_class=python)
-        else:
-            expr = call(function, what)
-            schema = replace(self.schema, value=(Column("value", ANY),), value_class=object_class(returned_type(function)))
+        expr, column, value_class = single_value(function, self.scope(), what)
+        schema = replace(self.schema, value=(column,), value_class=value_class)
         name = self.graph.free(f"{self.node.name}-map")
         return self.then(
             g.Project(name=name, schema=schema, kind=self.node.kind, inputs=(self.node.name,), columns=(("value", expr),))
@@ -591,6 +587,18 @@ class Stream(Generic[K, V], metaclass=Face):
     def then(self, node: g.Node) -> Stream[K, V]:
         """Return what comes out of a node behind this stream."""
         return Stream(self.graph, self.graph.add(node, fix=_FIX), self.base)
+
+
+def single_value(function: Value | Function, scope: Scope, what: str) -> tuple[Expr, Column, type[Any] | None]:
+    """Return the one value that an expression or a function gives: as a tree, its column, and its class if that is known."""
+    if isinstance(function, Value):
+        expr = bind(function, scope)
+        python = next((p for p, t in PRIMITIVES.items() if t == expr.type), None)
+        return expr, Column("value", expr.type), python
+    returned = returned_type(function)
+    if returned in (str, bytes):
+        return cast_to(call(function, what), PRIMITIVES[returned]), Column("value", PRIMITIVES[returned]), returned
+    return call(function, what), Column("value", ANY), object_class(returned)
 
 
 def bind_keys(keys: tuple[Value | Function, ...], type: Any, what: str, scope: Scope) -> tuple[tuple[str, Expr], ...]:
