@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import runpy
 import signal
 import sys
 from contextlib import nullcontext
@@ -15,7 +14,7 @@ import typer
 
 from logflume.cli.common import Bootstrap, Data, Json, directory_of, lend_log, make_app
 from logflume.cli.on_spark import Conf, Every, Master, PropertiesFile, UntilEnd, run_on_spark
-from logflume.log import InvalidInput, LogflumeError
+from logflume.log import InvalidInput
 from logflume.log.children import end_with_parent
 
 if TYPE_CHECKING:
@@ -78,13 +77,13 @@ def run(
 
 
 def _run_here(file: Path) -> None:
-    """Run the file as a script. An error gets a note with the line of the user's file that it comes from.
+    """Run the file as a script.
 
     Raises:
         InvalidInput: nothing in the file has run an application.
     """
     from logflume.streams import App
-    from logflume.streams.dsl.mistakes import show_shortly, users_frames
+    from logflume.streams.dsl.mistakes import run_script
 
     made: list[str] = []
     original = App.run
@@ -94,16 +93,8 @@ def _run_here(file: Path) -> None:
         return original(self, **options)
 
     App.run = counted  # type: ignore[method-assign]
-    sys.path.insert(0, str(file.resolve().parent))
-    sys.excepthook = sys.__excepthook__  # typer has put one of its own there
-    show_shortly()
     try:
-        runpy.run_path(str(file), run_name="__main__")
-    except LogflumeError as error:
-        frames = users_frames(error)
-        if frames:
-            error.add_note(f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}")
-        raise
+        run_script(file)
     finally:
         App.run = original  # type: ignore[method-assign]
     if not made:
