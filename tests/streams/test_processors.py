@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -296,3 +298,72 @@ def test_windows_of_a_processor_are_those_of_a_dict() -> None:
     for at in range(0, len(rows), 9):
         driver.input("in").send_together(rows[at : at + 9])
     assert [record.value["found"] for record in driver.output("out").read()] == wanted
+
+
+class Keeping(lf.Processor):
+    """Puts the time of each record into a store of each kind."""
+
+    def process(self, record: lf.Record) -> None:
+        at, store = record.timestamp_ms, self.context.store
+        store("latest").put(record.key, {"at": at})
+        store("tens").put(record.key, at, at // 10 * 10)
+        store("visits").put(record.key, at, at, at + 5)
+        store("known").put(record.key, at, at)
+
+
+KEPT: dict[str, list[Any]] = {
+    "latest": [("a", {"at": 12}), ("ab", {"at": 40})],
+    "tens": [(("a", 0, 1), 1), (("a", 10, 11), 12), (("ab", 40, 41), 40)],
+    "visits": [(("a", 1, 6), 1), (("a", 12, 17), 12), (("ab", 40, 45), 40)],
+    "known": [("a", 12), ("ab", 40)],
+}
+
+
+def keeping(log: Any = None) -> lf.App:
+    app = lf.App("keeping", log=log)
+    hour = lf.hours(1)
+    stores = (
+        lf.key_value_store("latest"), lf.window_store("tens", hour), lf.session_store("visits", hour),
+        lf.versioned_store("known", hour),
+    )  # fmt: skip
+    app.stream("in").process(Keeping, *stores).to("out")
+    return app
+
+
+def check_kept(store: Callable[[str], Any]) -> None:
+    for name, rows in KEPT.items():
+        assert [(row.key, row.value) for row in store(name).rows()] == rows
+        for key, value in rows:
+            assert store(name).get(key if isinstance(key, str) else lf.WindowedKey(*key)) == value
+    for name in ("tens", "visits"):
+        assert [(tuple(row.key), row.value) for row in store(name).windows("a")] == KEPT[name][:2]
+        assert [row.value for row in store(name).rows(from_ms=15, to_ms=40)] == ([40] if name == "tens" else [12, 40])
+    assert store("visits").get(lf.WindowedKey("a", 2, 6)) is None
+    assert [row.key for row in store("latest").rows("ab")] == ["ab"]
+    assert store("known").get("a", as_of=5) == 1
+
+
+def test_stores_of_a_processor_are_read_like_tables(tmp_path: Path) -> None:
+    records = [("a", {}, 1), ("a", {}, 12), ("ab", {}, 40)]
+    driver = TopologyTestDriver(keeping())
+    driver.input("in").send_together(records)
+    check_kept(driver.store)
+    with embedded(tmp_path / "log") as log:
+        log.admin().create_topic("in", partitions=1)
+        send_json(log, "in", records)
+        app = keeping(log)
+        with running(app, log, tmp_path / "state", endpoint="127.0.0.1:0") as engine, ExitStack() as queries:
+            found = {name: queries.enter_context(app.query(name, timeout_s=60)) for name in KEPT}
+            until(lambda: len(found["known"].rows()) == 2, engine)
+            check_kept(lambda name: found[name])
+            changes = {name: [row.key for row in islice(found[name].follow(), len(KEPT[name]))] for name in KEPT}
+            assert changes == {name: [key for key, _ in rows] for name, rows in KEPT.items()}
+
+
+def test_a_table_of_sessions_is_read_by_key() -> None:
+    app = lf.App("sessions")
+    counted = app.stream("in").group_by_key().window(lf.session(10)).count()
+    counted.to_stream().to_table(store="again").to("out")
+    driver = TopologyTestDriver(app)
+    driver.input("in").send_together([("a", {}, 1), ("ab", {}, 1), ("a", {}, 20)])
+    assert [tuple(row.key) for row in driver.store("again").windows("a")] == [("a", 1, 1), ("a", 20, 20)]
