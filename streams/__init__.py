@@ -54,8 +54,14 @@ if TYPE_CHECKING:
     from .graph import Topology
     from .planner import plan
     from .processors import Context, Processor, Record, Time
+    from .rows import WindowedKey
 
-_OUTSIDE_DSL = {"Topology": "graph", "plan": "planner", **dict.fromkeys(("Context", "Processor", "Record", "Time"), "processors")}
+_OUTSIDE_DSL = {
+    "Topology": "graph",
+    "WindowedKey": "rows",
+    "plan": "planner",
+    **dict.fromkeys(("Context", "Processor", "Record", "Time"), "processors"),
+}
 
 __all__ = [
     "App",
@@ -70,6 +76,7 @@ __all__ = [
     "Table",
     "Time",
     "Topology",
+    "WindowedKey",
     "aggregate",
     "apply",
     "calendar",

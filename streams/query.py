@@ -6,7 +6,7 @@ What is read is committed: a result can be in its topic a moment before the stor
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from logflume.log import InvalidInput, UnknownName
@@ -15,7 +15,7 @@ from logflume.log.records import TopicPartition
 
 from .planner import plan, rewrite
 from .rows import Reads, StoredRow, StoreRows, Within, key_format_of, stored_nodes
-from .runtime import Peers, StorePlace
+from .runtime import Peers, StorePlace, StoreUnavailable
 from .seams import changelog_topic
 from .showing import ROWS_MAX, Page, show_live, stored_page
 from .state import EntryCodec
@@ -26,6 +26,34 @@ if TYPE_CHECKING:
     from . import graph as g
 
 _EVERY_MAX_S = 3600
+
+
+_LOOK_EVERY_S = 0.1
+
+
+def _tasks(
+    log: Log,
+    topics: Collection[str],
+    store: str,
+    timeout_s: float,
+    monotonic_s: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> int:
+    """Return how many tasks have a store: the topics that they read are there once the application has begun.
+
+    Raises:
+        StoreUnavailable: one is not there in time.
+    """
+    admin, end_s = log.admin(), monotonic_s() + timeout_s
+    while len(found := admin.find_topics(topics)) < len(topics):
+        if monotonic_s() >= end_s:
+            missing = ", ".join(sorted(set(topics) - set(found)))
+            raise StoreUnavailable(
+                f"store {store!r} is not there within {timeout_s:g} s: {log.where} has no topic {missing}; does the application "
+                "run there?"
+            )
+        sleep(_LOOK_EVERY_S)
+    return max(topic.partitions for topic in found.values())
 
 
 class StoreQuery(Reads):
@@ -49,7 +77,7 @@ class StoreQuery(Reads):
         """`acceptable_lag`: what a copy may lack that is read where nobody who runs the task answers; see `App.query`.
 
         Raises:
-            UnknownName: no such store. InvalidInput: a lag below 0.
+            UnknownName: no such store. InvalidInput: a lag below 0. StoreUnavailable: the application did not begin in time.
         """
         if acceptable_lag is not None and acceptable_lag < 0:
             raise InvalidInput(f"acceptable_lag must be 0 records or more, not {acceptable_lag}")
@@ -63,7 +91,7 @@ class StoreQuery(Reads):
         admin = log.admin()
         topics = tuple(sorted(sub.shared_topics()))
         is_same_everywhere = store in sub.global_stores()
-        count = 1 if is_same_everywhere else max(found.partitions for found in admin.describe_topics(topics).values())
+        count = 1 if is_same_everywhere else _tasks(log, topics, store, timeout_s, monotonic_s, sleep)
         self._codec = EntryCodec(spec.columns, spec.classes)
         place = StorePlace(planned.application, store, topics, count, self._codec, acceptable_lag)
         self._peers = Peers(place, admin, timeout_s=timeout_s, monotonic_s=monotonic_s, sleep=sleep, asker=Asker(log.security))

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from logflume.log import InvalidInput, UnknownName
-from logflume.log.schemas import Column, FormatSpec, Row, is_object_class, object_codec, serde
+from logflume.log.schemas import ANY, Column, FormatSpec, Row, is_object_class, object_codec, serde
 
 from . import graph as g
 from .dsl.schemas import is_single
@@ -17,9 +17,10 @@ from .functions import results_of
 from .operators.rows import prefix_bounds
 from .operators.sliding import sliding_keep_ms
 from .operators.versions import version_at
+from .planner import default_key_format
 from .seams import Entry
 from .state.windows import window_start
-from .windows import FOREVER_MS, SESSION_BOUNDS, bounds_of_key, key_of_bounds, key_suffix_bytes
+from .windows import FOREVER_MS, bounds_of_key, key_of_bounds, key_suffix_bytes
 
 WINDOW_START_BYTES = g.WINDOW_START.size
 
@@ -190,7 +191,11 @@ class StoreRows(Reads):
         self._value = value_side(node.schema, FormatSpec("JSON"))
         has_states = isinstance(node, g.Aggregate | g.TableAggregate)
         self._result = results_of(node.aggregations) if has_states else tuple  # type: ignore[attr-defined]
-        self._is_session = isinstance(node, g.Aggregate) and isinstance(node.window, g.SessionWindow)
+        self._has_sessions = isinstance(node.schema.window, g.SessionWindow)
+        self._has_starts = self._has_sessions and isinstance(node, g.Aggregate | ProcessorTable)
+        """Whether keys end with the ends of their sessions, whose starts come first in the states."""
+        is_by_ends = self._has_starts and isinstance(node, g.Aggregate)
+        self._suffix_bytes = WINDOW_START_BYTES if is_by_ends else key_suffix_bytes(node.schema.window)
         self._history_ms = getattr(node, "history_ms", None)
         window = node.window if isinstance(node, g.Aggregate) else None
         self._seen_ms = sliding_keep_ms(window) if isinstance(window, g.SlidingWindow) else None
@@ -203,17 +208,27 @@ class StoreRows(Reads):
 
     def record(self, key: Any, *, as_of: int | None = None) -> StoredRow | None:
         """Return the row of a key with its time."""
-        encoded = self._key.encode(key) or b""
-        if self._is_session:
-            encoded = encoded[: -SESSION_BOUNDS.size] + g.WINDOW_START.pack(key.end_ms)
+        if self._key.window is not None and not isinstance(key, WindowedKey):
+            raise InvalidInput(
+                "the store has windows, and a row for each of a key's: windows(key) gives them, "
+                f"get(lf.WindowedKey(key, start_ms, end_ms)) one of them; found {key!r:.100}"
+            )
+        if as_of is not None and self._history_ms is None:
+            raise InvalidInput("the store has no rows of earlier times: as_of is for tables with history=lf.hours(1)")
+        encoded = self._session_place(key) if self._has_starts else self._key.encode(key) or b""
         entry = self._store.get(encoded)
-        if entry is None or entry.state is None or (self._is_session and entry.state[0] != key.start_ms):
+        if entry is None or entry.state is None or (self._has_starts and entry.state[0] != key.start_ms):
             return None
         return self._record(encoded, entry, as_of)
 
+    def _session_place(self, key: WindowedKey) -> bytes:
+        """Return where the row of a session lies."""
+        start = b"" if self._suffix_bytes == WINDOW_START_BYTES else g.WINDOW_START.pack(key.start_ms)
+        return (self._key.encode_plain(key.key) or b"") + start + g.WINDOW_START.pack(key.end_ms)
+
     def within(self, within: Within) -> list[StoredRow]:
         """Return the rows that are asked for; see `rows`."""
-        suffix_bytes = 0 if self._key.window is None else WINDOW_START_BYTES
+        suffix_bytes = self._suffix_bytes
         low, high = self._bounds(within)
         entries = (
             (key, entry)
@@ -247,21 +262,31 @@ class StoreRows(Reads):
         """Return whether the window of a key, if it has one, is in the time that is asked for."""
         if not within.is_timed:
             return True
-        return bool(key.start_ms <= within.to_ms and (key.end_ms if self._is_session else key.start_ms) >= within.from_ms)
+        return bool(key.start_ms <= within.to_ms and (key.end_ms if self._has_sessions else key.start_ms) >= within.from_ms)
 
     def windows_within(self, key: Any, within: Within) -> list[StoredRow]:
         """Return the rows of a key's windows; see `windows`."""
         if self._key.window is None:
             raise InvalidInput("the store has no windows: get(key) gives its row")
         plain = self._key.encode_plain(key) or b""
-        found = self._store.range(plain, plain + b"\xff" * (WINDOW_START_BYTES + 1))
-        entries = self._seen((full, entry) for full, entry in found if len(full) == len(plain) + WINDOW_START_BYTES)
+        found = self._store.range(plain, plain + b"\xff" * (self._suffix_bytes + 1))
+        entries = self._seen((full, entry) for full, entry in found if len(full) == len(plain) + self._suffix_bytes)
         rows = (self._record(full, entry, None) for full, entry in entries)
         return [row for row in rows if row is not None and self._is_in(within, row.key)]
 
     def key_of(self, key: bytes) -> Any:
-        """Return the object of a key as it lies in the store; of a session's only what precedes its end is known."""
-        return self._key.decode(key + bytes(SESSION_BOUNDS.size - WINDOW_START_BYTES) if self._is_session else key)
+        """Return the object of a key as it lies in the store; the start of a session may not be known."""
+        if not self._has_starts:
+            return self._key.decode(key)
+        has_start = self._suffix_bytes > WINDOW_START_BYTES
+        start_ms = g.WINDOW_START.unpack_from(key, len(key) - self._suffix_bytes)[0] if has_start else 0
+        return self._key.decode(self._with_bounds(key, start_ms))
+
+    def _with_bounds(self, key: bytes, start_ms: int) -> bytes:
+        """Return the key of a session's row, of that in the store."""
+        assert self._key.window is not None
+        end_ms = g.WINDOW_START.unpack_from(key, len(key) - WINDOW_START_BYTES)[0]
+        return key_of_bounds(self._key.window, key[: -self._suffix_bytes], start_ms, end_ms)
 
     def of_entry(self, key: bytes, entry: Entry) -> StoredRow | None:
         """Return the row of an entry as it lies in the store."""
@@ -275,20 +300,40 @@ class StoreRows(Reads):
             if found is None:
                 return None
             time, state = found
-        elif self._is_session:
-            assert self._node.schema.window is not None
-            end = g.WINDOW_START.unpack_from(key, len(key) - 8)[0]
-            key, state = key_of_bounds(self._node.schema.window, key[:-8], state[0], end), state[1:]
+        elif self._has_starts:
+            key, state = self._with_bounds(key, state[0]), state[1:]
         return StoredRow(self._key.decode(key), self._value.of_row(tuple(self._result(state))), time)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorTable(g.ToTable):
+    """A store of a processor, as the table that it is to who reads it."""
+
+
+def _table_of(node: g.Process, store: g.ProcessorStore) -> ProcessorTable:
+    window: g.Window | None = None
+    if isinstance(store, g.WindowStore):
+        window = g.TimeWindow(1, 1, 0, store.retention_ms)
+    elif isinstance(store, g.SessionStore):
+        window = g.SessionWindow(0, 0, store.retention_ms)
+    return ProcessorTable(
+        name=store.name, schema=g.Schema((store.key,), (Column("value", ANY),), window), kind=g.EdgeKind.TABLE,
+        inputs=(node.name,), store=store.name, history_ms=getattr(store, "history_ms", None),
+    )  # fmt: skip
+
+
 def stored_nodes(nodes: Mapping[str, g.Node]) -> dict[str, g.Node]:
-    """Return the nodes whose rows are kept, by the name of their store."""
-    return {store: node for node in nodes.values() if (store := g.store_of(node)) is not None}
+    """Return the nodes whose rows are kept, by the name of their store; processors' stores as tables."""
+    found = {store: node for node in nodes.values() if (store := g.store_of(node)) is not None}
+    return found | {
+        store.name: _table_of(node, store) for node in nodes.values() if isinstance(node, g.Process) for store in node.stores
+    }
 
 
 def key_format_of(nodes: Mapping[str, g.Node], node: g.Node) -> FormatSpec:
-    """Return the format of a store's keys: that of the source or internal topic before it."""
+    """Return the format of a store's keys: that of the source or internal topic before it, unless it is a processor's."""
+    if isinstance(node, ProcessorTable):
+        return default_key_format(node.schema.key)
     while not isinstance(node, g.Source | g.Repartition | g.Answer):
         node = nodes[node.inputs[0]]
     return node.key_format

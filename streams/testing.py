@@ -377,8 +377,9 @@ class TopologyTestDriver:
         self.problems[reason] += 1
         is_wrong = reason in ("callable", "refused") or (reason == "decode" and self.takes_objects)
         if is_wrong and self._on_problem is OnProblem.STOP:
+            where = f"node {node}, {topic} offset {offset}" if topic else f"node {node}"
             raise StreamsError(
-                f"node {node}, {topic} offset {offset}: {type(cause).__name__}: {cause}; with on_problem='skip' such records are "
+                f"{where}: {type(cause).__name__}: {cause}; with on_problem='skip' such records are "
                 "counted and left out, as by an engine"
             ) from (cause if isinstance(cause, BaseException) else None)
         _log.debug("%s in %s: %s", reason, node, cause)

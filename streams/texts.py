@@ -8,7 +8,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from logflume.log.schemas import ANY, BIGINT, BOOLEAN, BYTES, DOUBLE, STRING, DataType, Kind, java_double_text
+from logflume.log.schemas import ANY, BIGINT, BOOLEAN, BYTES, DOUBLE, STRING, DataType, Kind, any_json, java_double_text
 
 from .java_time import EPOCH_DAY, format_iso_timestamp
 
@@ -88,9 +88,7 @@ def any_text(value: Any) -> str:
     source = type_of(value)
     if source.kind is not Kind.ANY:
         return text_writer(source)(value)
-    import msgspec
-
-    return msgspec.json.encode(value).decode()
+    return any_json(value).decode()
 
 
 def _part(type: DataType | None) -> DataType:

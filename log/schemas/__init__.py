@@ -26,7 +26,7 @@ from .formats import (
 )
 from .frames import read_frame as frame_schema_id
 from .headers import SCHEMA_ID_HEADERS, FrameSplitter, framed_by_headers, may_have_schema_ids, without_schema_ids
-from .json_format import ANY_JSON, check_nesting
+from .json_format import any_json, check_nesting
 from .layouts import Found, Layout, Leaf, Wire, Write
 from .objects import ObjectCodec, column_of_hint, columns_of, is_object_class, object_codec, required_fields
 from .registries import (
@@ -65,7 +65,6 @@ from .types import (
 )
 
 __all__ = [
-    "ANY_JSON",
     "check_nesting",
     "Found",
     "Layout",
@@ -127,6 +126,7 @@ __all__ = [
     "ObjectCodec",
     "Row",
     "Serde",
+    "any_json",
     "array",
     "check_columns",
     "check_readable",

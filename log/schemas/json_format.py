@@ -48,7 +48,6 @@ def make_decode(spec: FormatSpec, columns: tuple[Column, ...]) -> Decode:
 def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Encode:
     """Return the encoder of rows of these columns: nulls explicit, bytes as base64, decimals as exact plain numbers."""
     prepare = [_preparer(column.type, is_plain=spec.is_plain) for column in columns]
-    dumps = ANY_JSON.encode
     needs_preparation = [(i, f) for i, f in enumerate(prepare) if f is not None]
 
     def prepared(row: Row) -> list[Any]:
@@ -63,7 +62,7 @@ def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Encode:
         def encode_bare(row: Row | None) -> bytes | None:
             if row is None or row[0] is None:
                 return None
-            return _dumps(dumps, prepared(row)[0])
+            return _dumps(any_json, prepared(row)[0])
 
         return encode_bare
 
@@ -84,11 +83,17 @@ def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Encode:
     names = {f"f{i}": column.name for i, column in enumerate(columns)}
     holder: Any = msgspec.defstruct("Row", fields, rename=names, gc=False)
 
+    of_any_type = [i for i, column in enumerate(columns) if _holds_any(column.type)]
+
     def encode(row: Row | None) -> bytes | None:
         if row is None:
             return None
         try:
-            return dumps(holder(*(prepared(row) if needs_it(row) else row)))
+            values = prepared(row) if needs_it(row) else row
+            data = _write(holder(*values))
+            if of_any_type and b"null" in data:
+                return _write(holder(*(_without_specials(v) if i in of_any_type else v for i, v in enumerate(values))))
+            return data
         except (TypeError, ValueError, msgspec.MsgspecError, OverflowError) as error:
             raise InvalidInput(f"the row cannot be written as JSON with columns {[c.name for c in columns]}: {error}") from None
 
@@ -104,8 +109,46 @@ def any_object(value: Any) -> Any:
     raise TypeError(f"objects of type {type(value).__qualname__} cannot be written as JSON")
 
 
-ANY_JSON = msgspec.json.Encoder(decimal_format="number", enc_hook=any_object)
-"""Writes values of type ANY."""
+_write = msgspec.json.Encoder(decimal_format="number", enc_hook=any_object).encode
+
+
+def any_json(value: Any) -> bytes:
+    """Return a value of any type as JSON; NaN and infinities are texts, as in columns of DOUBLE: JSON has no such numbers.
+
+    Raises:
+        TypeError, ValueError, OverflowError, msgspec.MsgspecError: it has no form in JSON.
+
+    >>> any_json({"ratio": float("inf"), "cents": [1, None]})
+    b'{"ratio":"Infinity","cents":[1,null]}'
+    """
+    data = _write(value)
+    if b"null" not in data:  # as which msgspec writes them
+        return data
+    return _write(_without_specials(value))
+
+
+def _without_specials(value: Any) -> Any:
+    return _spelled(msgspec.to_builtins(value, enc_hook=_parsed_object, builtin_types=(Decimal,), str_keys=True))
+
+
+def _parsed_object(value: Any) -> Any:
+    return parse_exactly(bytes(value)) if isinstance(value, msgspec.Raw) else any_object(value)
+
+
+def _holds_any(type: DataType) -> bool:
+    parts = [type.key, type.element, *(field.type for field in type.fields)]
+    return type.kind is Kind.ANY or any(_holds_any(part) for part in parts if part is not None)
+
+
+def _spelled(value: Any) -> Any:
+    match value:
+        case dict():
+            return {name: _spelled(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_spelled(item) for item in value]
+        case float() if value - value != 0:
+            return coerce.java_double_text(value)
+    return value
 
 
 NESTING_MAX = 256

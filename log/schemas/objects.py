@@ -157,7 +157,7 @@ def _fields(cls: type[Any]) -> tuple[_Field, ...]:
         hints = typing.get_type_hints(cls, include_extras=True)
     except NameError as error:
         raise InvalidInput(f"{cls.__name__}: a field's type cannot be resolved: {error}; define it at module level") from None
-    with_default = _names_with_default(cls)
+    with_default = _names_with_default(cls, hints)
     names = tuple(hints)
     if issubclass(cls, msgspec.Struct):
         names = cls.__struct_fields__
@@ -170,7 +170,7 @@ def _fields(cls: type[Any]) -> tuple[_Field, ...]:
     return tuple(_field(name, hints[name], name in with_default, f"{cls.__name__}.{name}") for name in names)
 
 
-def _names_with_default(cls: type[Any]) -> set[str]:
+def _names_with_default(cls: type[Any], hints: dict[str, Any]) -> set[str]:
     if issubclass(cls, msgspec.Struct):
         return {f.name for f in msgspec.structs.fields(cls) if not f.required}
     if dataclasses.is_dataclass(cls):
@@ -178,7 +178,15 @@ def _names_with_default(cls: type[Any]) -> set[str]:
         return {f.name for f in dataclasses.fields(cls) if f.default is not missing or f.default_factory is not missing}
     if is_model_class(cls):
         return {name for name, field in cls.model_fields.items() if not field.is_required()}
+    if typing.is_typeddict(cls):
+        return {name for name, hint in hints.items() if _may_be_absent(cls, name, hint)}
     return set(getattr(cls, "_field_defaults", ()))
+
+
+def _may_be_absent(cls: Any, name: str, hint: Any) -> bool:
+    """Return whether a TypedDict may lack a key: what it says of that itself does not know hints that are written as text."""
+    said = typing.get_origin(hint)
+    return said is typing.NotRequired or (name in cls.__optional_keys__ and said is not typing.Required)
 
 
 def _field(name: str, hint: Any, has_default: bool, where: str) -> _Field:

@@ -7,7 +7,8 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ from logflume.log import InvalidInput, LogflumeError
 
 if TYPE_CHECKING:
     from logflume.log import Log
+    from logflume.streams import App
 
 Data = Annotated[
     str | None, typer.Option("--data", metavar="DIR", help="Data directory: opened here, or joined if it is in use.")
@@ -162,6 +164,34 @@ def open_log(data: str | None, bootstrap: str | None, *, may_create: bool = Fals
     from logflume.log import connect
 
     return connect(where(data, bootstrap, may_create=may_create))
+
+
+def lend_log(data: str | None, bootstrap: str | None) -> None:
+    """Have an lf.App without a log of its own, here and in children, use the one that the options name, if they do."""
+    found = place(data, bootstrap)
+    if bootstrap:
+        os.environ["LOGFLUME_BOOTSTRAP"] = found
+    elif data:
+        os.environ["LOGFLUME_DATA"] = found
+        for name in ("LOGFLUME_BOOTSTRAP", "LOGFLUME_PROFILE"):  # which would come first
+            os.environ.pop(name, None)
+
+
+def directory_of(application: App) -> str | None:
+    """Return the data directory that an application names, if it names one."""
+    found = application.log
+    return found if isinstance(found, str) and ("/" in found or found.startswith((".", "~"))) and ":" not in found else None
+
+
+@contextmanager
+def log_of(application: App) -> Iterator[Log]:
+    """Open or join the log that an application names, for as long. Raises as `where`."""
+    if not isinstance(application.log, str):
+        yield application.log
+        return
+    directory = directory_of(application)
+    with open_log(directory, None if directory else application.log) as log:
+        yield log
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: bool) -> None:

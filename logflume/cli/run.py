@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import runpy
 import signal
 import sys
 from contextlib import nullcontext
@@ -13,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from logflume.cli.common import Bootstrap, Data, Json, make_app, place
+from logflume.cli.common import Bootstrap, Data, Json, directory_of, lend_log, make_app
 from logflume.cli.on_spark import Conf, Every, Master, PropertiesFile, UntilEnd, run_on_spark
-from logflume.log import InvalidInput, LogflumeError
+from logflume.log import InvalidInput
 from logflume.log.children import end_with_parent
 
 if TYPE_CHECKING:
@@ -59,8 +58,7 @@ def run(
     end_with_parent(signal.SIGTERM)
     if not file.is_file():
         raise InvalidInput(f"no file {file}; expected a Python file such as examples/delays.py")
-    address = place(data, bootstrap)
-    os.environ["LOGFLUME_BOOTSTRAP" if bootstrap else "LOGFLUME_DATA"] = address
+    lend_log(data, bootstrap)
     if state_dir is not None:
         os.environ["LOGFLUME_STATE_DIR"] = str(state_dir)
     if engine is EngineName.SPARK:
@@ -73,19 +71,19 @@ def run(
     if master or conf or properties_file or every is not None or until_end or as_json:
         raise InvalidInput("--master, --conf, --properties-file, --every, --until-end and --json of run are for --engine spark")
     if workers > 1:
-        _supervise(file, workers, None if bootstrap else address)
+        _supervise(file, workers)
         return
     _run_here(file)
 
 
 def _run_here(file: Path) -> None:
-    """Run the file as a script. An error gets a note with the line of the user's file that it comes from.
+    """Run the file as a script.
 
     Raises:
         InvalidInput: nothing in the file has run an application.
     """
     from logflume.streams import App
-    from logflume.streams.dsl.mistakes import show_shortly, users_frames
+    from logflume.streams.dsl.mistakes import run_script
 
     made: list[str] = []
     original = App.run
@@ -95,16 +93,8 @@ def _run_here(file: Path) -> None:
         return original(self, **options)
 
     App.run = counted  # type: ignore[method-assign]
-    sys.path.insert(0, str(file.resolve().parent))
-    sys.excepthook = sys.__excepthook__  # typer has put one of its own there
-    show_shortly()
     try:
-        runpy.run_path(str(file), run_name="__main__")
-    except LogflumeError as error:
-        frames = users_frames(error)
-        if frames:
-            error.add_note(f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}")
-        raise
+        run_script(file)
     finally:
         App.run = original  # type: ignore[method-assign]
     if not made:
@@ -135,7 +125,7 @@ def _run_on_spark(file: Path, spark_settings: SparkSettings, every_s: float, unt
         )
 
 
-def _supervise(file: Path, workers: int, data: str | None) -> None:
+def _supervise(file: Path, workers: int) -> None:
     """Keep `workers` processes running; each is an instance with its own part of the partitions and its own state.
 
     Raises:
@@ -151,7 +141,8 @@ def _supervise(file: Path, workers: int, data: str | None) -> None:
     for stop_signal in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop_signal, lambda *_: supervisor.stop())
     # A log in a directory has one process that writes to it: this one, so that a worker's end is not that of the others.
-    holder: Any = connect(data) if data is not None and ":" not in data else nullcontext()
+    directory = directory_of(made)
+    holder: Any = connect(directory) if directory else nullcontext()
     with holder:
         for number in range(workers):
             supervisor.add(Child(f"worker-{number}", [sys.executable, "-m", "logflume", "run", str(file)]))

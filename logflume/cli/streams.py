@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from logflume.cli.common import Bootstrap, Data, Json, make_app, open_log, print_done, print_rows, seconds
+from logflume.cli.common import Bootstrap, Data, Json, lend_log, log_of, make_app, open_log, print_done, print_rows, seconds
 
 if TYPE_CHECKING:
     from logflume.streams.runtime import Statuses
@@ -132,13 +132,16 @@ def reset(
 ) -> None:
     """Let an application that does not run begin anew: its internal topics, offsets and state are removed, its results stay.
 
+    An lf.App without a log of its own is looked for in the one named here.
+
     Example: logflume streams reset delays.py --bootstrap 127.0.0.1:9092
     """
     from logflume.streams.runtime import reset_application
     from logflume.streams.spark import app_of
 
+    lend_log(data, bootstrap)
     found = app_of(file)
-    with open_log(data, bootstrap) as log:
+    with log_of(found) as log:
         topics = reset_application(log, found.plan(), state_dir or Path(found.state_dir))
     text = f"{found.name} begins anew; removed: {', '.join(topics) or 'no topics'}, its offsets and its state"
     print_done(text, as_json=as_json, application=found.name, removed=topics)

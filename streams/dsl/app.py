@@ -336,7 +336,7 @@ class App:
             newest state is read, and during a hand-over reads wait.
 
         Raises:
-            UnknownName: no such store. InvalidInput: a lag below 0.
+            UnknownName: no such store. InvalidInput: a lag below 0. StoreUnavailable: the application did not begin in time.
         """
         from logflume.log import connect
 

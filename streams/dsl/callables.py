@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from logflume.log import InvalidInput
+from logflume.log.schemas import ANY, DataType
+
+from ..functions.casts import convert
 
 
 class BrokenContract(InvalidInput):
@@ -20,23 +23,25 @@ class BrokenContract(InvalidInput):
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Calls a function that returns one (key, value) pair."""
+    """Calls a function that returns one (key, value) pair; its key becomes one of the type `key`."""
 
     function: Callable[..., Any]
+    key: DataType
 
     def __call__(self, *args: Any) -> Any:
-        return _checked_pair(self.function, self.function(*args), "a (key, value) pair")
+        return _checked_pair(self.function, self.function(*args), self.key, "a (key, value) pair")
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Calls a function that returns (key, value) pairs."""
+    """Calls a function that returns (key, value) pairs; their keys become those of the type `key`."""
 
     function: Callable[..., Any]
+    key: DataType
 
     def __call__(self, *args: Any) -> list[Any]:
         items = _checked_items(self.function, self.function(*args), "(key, value) pairs")
-        return [_checked_pair(self.function, item, "(key, value) pairs") for item in items]
+        return [_checked_pair(self.function, item, self.key, "(key, value) pairs") for item in items]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +54,16 @@ class Items:
         return _checked_items(self.function, self.function(*args), "an iterable of values")
 
 
-def _checked_pair(function: Callable[..., Any], result: Any, wanted: str) -> Any:
+def _checked_pair(function: Callable[..., Any], result: Any, type: DataType, wanted: str) -> Any:
     if not isinstance(result, tuple | list) or len(result) != 2:
         raise BrokenContract(f"{where(function)} must return {wanted}, found {result!r:.100}")
-    return result
+    if type == ANY:
+        return result
+    key, value = result
+    try:
+        return convert(key, ANY, type), value
+    except (ValueError, ArithmeticError) as error:
+        raise BrokenContract(f"{where(function)} must return {wanted} whose key is {type}, found {key!r:.100}: {error}") from None
 
 
 def _checked_items(function: Callable[..., Any], result: Any, wanted: str) -> list[Any]:

@@ -42,6 +42,7 @@ class Cogrouped(metaclass=Face):
         if not isinstance(grouped, Grouped):
             raise InvalidInput(f"cogroup() takes a grouped stream (group_by_key(), group_by(...)), found {grouped!r:.100}")
         expect_arguments(add, (2, 3), 2, "cogroup()")
+        self.inputs[0][0].stream.graph.expect_own(grouped.stream.graph, repr(grouped.base))
         first = self.inputs[0][0].stream.schema.key
         if [c.type for c in grouped.stream.schema.key] != [c.type for c in first]:
             raise InvalidInput(

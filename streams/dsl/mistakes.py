@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -26,6 +27,20 @@ def show_shortly() -> None:
     """Let scripts end with the user's lines and one sentence, unless somebody has a hook of his own."""
     if sys.excepthook is sys.__excepthook__ and not os.environ.get(EVERYTHING):
         sys.excepthook = _show
+
+
+def run_script(file: Path) -> None:
+    """Run a user's file as a script. What it raises is shown with its own lines; an error of the package gets a note of one."""
+    sys.path.insert(0, str(file.resolve().parent))
+    sys.excepthook = sys.__excepthook__  # a command line has put one of its own there
+    show_shortly()
+    try:
+        runpy.run_path(str(file), run_name="__main__")
+    except LogflumeError as error:
+        frames = users_frames(error)
+        if frames:
+            error.add_note(f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}")
+        raise
 
 
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -54,6 +54,14 @@ class Graph:
             name = f"{wanted}-{number}"
         return name
 
+    def expect_own(self, other: Graph, what: str) -> None:
+        """Raise InvalidInput: `what` is of another application's graph."""
+        if other is not self:
+            raise InvalidInput(
+                f"{what} belongs to application {other.name!r}, this to {self.name!r}: make both with one App, or let the other "
+                "write a topic and read that"
+            )
+
     def topology(self) -> Topology:
         """Return the graph as data."""
         return Topology(self.name, MappingProxyType(dict(self.nodes)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, overload
 
 from logflume.log import InvalidInput
@@ -150,7 +151,8 @@ class Stream(Generic[K, V], metaclass=Face):
     def map_values(self, function: Value | Function) -> Stream[K, Any]:
         """Replace the value by `function(value)` or `function(key, value)`, or by one expression; the key stays.
 
-        A function annotated to return a class gives its fields to the expressions that follow.
+        A function annotated to return a class gives its fields to the expressions that follow; text and bytes that one is
+        annotated to return are written as they are, as `stream(topic, str)` reads them, what is not annotated as JSON.
         """
         return self._single(function, "map_values()")
 
@@ -162,13 +164,8 @@ class Stream(Generic[K, V], metaclass=Face):
         )
 
     def _single(self, function: Value | Function, what: str) -> Stream[K, Any]:
-        if isinstance(function, Value):
-            expr = bind(function, self.scope())
-            python = next((p for p, t in PRIMITIVES.items() if t == expr.type), None)
-            schema = replace(self.schema, value=(Column("value", expr.type),), value_class=python)
-        else:
-            expr = call(function, what)
-            schema = replace(self.schema, value=(Column("value", ANY),), value_class=object_class(returned_type(function)))
+        expr, column, value_class = single_value(function, self.scope(), what)
+        schema = replace(self.schema, value=(column,), value_class=value_class)
         name = self.graph.free(f"{self.node.name}-map")
         return self.then(
             g.Project(name=name, schema=schema, kind=self.node.kind, inputs=(self.node.name,), columns=(("value", expr),))
@@ -179,13 +176,15 @@ class Stream(Generic[K, V], metaclass=Face):
 
         `key`: the type of the new keys (`str`); without it they are written as JSON.
         """
-        paired = self._pairs(call(function, "map()", contract=Pair), is_exploded=False)
-        return paired.unpair(self, key, name or f"{self.base}-by-{_label(function)}")
+        type = _key_type(key)
+        paired = self._pairs(call(function, "map()", contract=partial(Pair, key=type)), is_exploded=False)
+        return paired.unpair(self, type, name or f"{self.base}-by-{_label(function)}")
 
     def flat_map(self, function: Function, *, key: Any = None, name: str | None = None) -> Stream:
         """Replace each record by the (key, value) pairs that `function(value)` or `function(key, value)` returns, in order."""
-        paired = self._pairs(call(function, "flat_map()", contract=Pairs), is_exploded=True)
-        return paired.unpair(self, key, name or f"{self.base}-by-{_label(function)}")
+        type = _key_type(key)
+        paired = self._pairs(call(function, "flat_map()", contract=partial(Pairs, key=type)), is_exploded=True)
+        return paired.unpair(self, type, name or f"{self.base}-by-{_label(function)}")
 
     @overload
     def flat_map_values(self, function: Callable[[V], Iterable[R]]) -> Stream[K, R]: ...
@@ -205,9 +204,9 @@ class Stream(Generic[K, V], metaclass=Face):
             return self.then(g.FlatMap(name=name, columns=(("value", expr, True),), **common))
         return self.then(g.Project(name=self.graph.free(f"{self.node.name}-map"), columns=(("value", expr),), **common))
 
-    def unpair(self, origin: Stream, key: Any, name: str) -> Stream:
+    def unpair(self, origin: Stream, key: DataType, name: str) -> Stream:
         """Split values that are (key, value) pairs."""
-        rekeyed = self._rekey((("key", _typed(Index(_VALUE, Literal(0, ANY), ANY), key)),), name)
+        rekeyed = self._rekey((("key", cast_to(Index(_VALUE, Literal(0, ANY), ANY), key)),), name)
         value = Index(_VALUE, Literal(1, ANY), ANY)
         schema = replace(rekeyed.schema, value=(Column("value", ANY),), value_class=None)
         node = g.Project(
@@ -319,7 +318,11 @@ class Stream(Generic[K, V], metaclass=Face):
         prefix: str, name: str | None,
     ) -> Stream:  # fmt: skip
         from .stream_joins import stream_join, table_join
+        from .table import GlobalTable, Table
 
+        if not isinstance(other, Stream | Table | GlobalTable):
+            raise InvalidInput(f"a stream joins a stream or a table, found {other!r}: app.stream(...) or app.table(...)")
+        self.graph.expect_own(other.graph, repr(other.base))
         if isinstance(other, Stream):
             return stream_join(self, kind, other, joiner, on, within, prefix, name)
         return table_join(self, kind, other, joiner, on, within, prefix, name)
@@ -526,6 +529,7 @@ class Stream(Generic[K, V], metaclass=Face):
         for other in others:
             if not isinstance(other, Stream):
                 raise InvalidInput(f"merge() takes streams, found {other!r:.100}")
+            self.graph.expect_own(other.graph, repr(other.base))
         name = self.graph.free("-".join([self.base, *(other.base for other in others), "merge"]))
         inputs = (self.node.name, *(other.node.name for other in others))
         schema = next((each.schema for each in (self, *others) if g.is_bare(each.schema)), self.schema)
@@ -590,10 +594,23 @@ class Stream(Generic[K, V], metaclass=Face):
         return Stream(self.graph, self.graph.add(node, fix=_FIX), self.base)
 
 
+def single_value(function: Value | Function, scope: Scope, what: str) -> tuple[Expr, Column, type[Any] | None]:
+    """Return the one value that an expression or a function gives: as a tree, its column, and its class if that is known."""
+    if isinstance(function, Value):
+        expr = bind(function, scope)
+        python = next((p for p, t in PRIMITIVES.items() if t == expr.type), None)
+        return expr, Column("value", expr.type), python
+    returned = returned_type(function)
+    if returned in (str, bytes):
+        return cast_to(call(function, what), PRIMITIVES[returned]), Column("value", PRIMITIVES[returned]), returned
+    return call(function, what), Column("value", ANY), object_class(returned)
+
+
 def bind_keys(keys: tuple[Value | Function, ...], type: Any, what: str, scope: Scope) -> tuple[tuple[str, Expr], ...]:
-    """Return new key columns by name."""
+    """Return new key columns by name; `type`: of those whose own is unknown."""
     if not keys:
         raise InvalidInput(f"{what} needs at least one column or function")
+    wanted = _key_type(type)
     found: dict[str, Expr] = {}
     for key in keys:
         if isinstance(key, Value):
@@ -601,10 +618,10 @@ def bind_keys(keys: tuple[Value | Function, ...], type: Any, what: str, scope: S
         else:
             name, expr = _label(key), call(key, what)
             annotated = returned_type(key)
-            type = annotated if type is None and annotated in PRIMITIVES else type
+            wanted = PRIMITIVES[annotated] if type is None and annotated in PRIMITIVES else wanted
         if name in found:
             raise InvalidInput(f"{what}: two key columns are named {name!r}; select(...) them under other names first")
-        found[name] = _typed(expr, type)
+        found[name] = cast_to(expr, wanted)
     return tuple(found.items())
 
 
@@ -630,16 +647,19 @@ def object_class(hint: Any) -> type[Any] | None:
     return hint if is_object_class(hint) else None
 
 
-def _typed(expr: Expr, type: Any) -> Expr:
-    """Cast a value of unknown type to a key type that was asked for."""
-    if type is None or expr.type.kind is not ANY.kind:
-        return expr
-    wanted = key_columns(type)[0].type
-    return expr if wanted == ANY else Cast(expr, wanted)
+def _key_type(type: Any) -> DataType:
+    """Return the type that a user gave for the keys of a function."""
+    columns = () if type is None else key_columns(type)
+    if len(columns) > 1:
+        raise InvalidInput(
+            f"key= is the type of one key (str, int, ...), found {type!r}; a key of several columns is made by select_key(...) "
+            "or group_by(...), given each of them"
+        )
+    return columns[0].type if columns else ANY
 
 
 def cast_to(expr: Expr, type: DataType) -> Expr:
-    """Cast a value of unknown type to the type of a table's key."""
+    """Cast a value of unknown type to the type of a key."""
     return Cast(expr, type) if expr.type == ANY and type != ANY else expr
 
 

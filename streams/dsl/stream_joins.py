@@ -56,10 +56,8 @@ def table_join(
     prefix: str, name: str | None,
 ) -> Stream:  # fmt: skip
     """Add a join of a stream with a table."""
-    from .table import GlobalTable, Table
+    from .table import GlobalTable
 
-    if not isinstance(table, Table | GlobalTable):
-        raise InvalidInput(f"a stream joins a stream or a table, found {table!r}: app.stream(...) or app.table(...)")
     if within.within is not None or within.before is not None or within.after is not None:
         raise InvalidInput("within, before and after are for joins of two streams; a table is looked up as it is")
     if kind is g.JoinKind.OUTER:

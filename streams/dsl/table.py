@@ -12,16 +12,15 @@ from logflume.log.schemas import Column, FormatSpec
 from .. import graph as g
 from ..expr import Expr
 from . import aggregates as a
-from .binding import Scope, bind
-from .callables import expect_arguments, returned_type
-from .calling import call, condition, foreach_node
+from .binding import Scope
+from .callables import expect_arguments
+from .calling import condition, foreach_node
 from .face import Face, picture
 from .fields import Value
 from .naming import Graph, duration, slug
-from .schemas import PRIMITIVES
 from .sinks import sink
 from .steps import missing_step
-from .stream import Function, On, Stream, bind_columns, object_class
+from .stream import Function, On, Stream, bind_columns, single_value
 from .typevars import K, R, V
 from .windows import Duration, milliseconds
 
@@ -275,13 +274,8 @@ class Table(Generic[K, V], metaclass=Face):
 
     def map_values(self, function: Value | Function, *, store: str | None = None) -> Table[K, Any]:
         """Replace each row by `function(row)` or `function(key, row)`, or by one expression; deleted rows stay deleted."""
-        if isinstance(function, Value):
-            expr = bind(function, self.scope())
-            python = next((p for p, t in PRIMITIVES.items() if t == expr.type), None)
-            schema = replace(self.schema, value=(Column("value", expr.type),), value_class=python)
-        else:
-            expr = call(function, "map_values()")
-            schema = replace(self.schema, value=(Column("value", expr.type),), value_class=object_class(returned_type(function)))
+        expr, column, value_class = single_value(function, self.scope(), "map_values()")
+        schema = replace(self.schema, value=(column,), value_class=value_class)
         name = self.graph.free(f"{self.node.name}-map")
         return self._view(store or name, schema, (("value", expr),), store)
 
@@ -364,6 +358,7 @@ class Table(Generic[K, V], metaclass=Face):
 
         if not isinstance(table, Table):
             raise InvalidInput(f"a table joins a table, found {type(table).__name__} (to_table() makes one of a stream)")
+        self.graph.expect_own(table.graph, repr(table.base))
         if on is not None:
             return foreign_key_join(self, kind, table, joiner, on, prefix, store, name)
         return table_join(self, kind, table, joiner, prefix, store, name)

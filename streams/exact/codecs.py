@@ -12,7 +12,16 @@ from typing import Annotated, Any
 import msgspec
 
 from logflume.log import DecodeError, InvalidInput
-from logflume.log.schemas import ANY_JSON, Column, FormatSpec, Kind, check_nesting, java_double_text, part_decode, serde
+from logflume.log.schemas import (
+    Column,
+    FormatSpec,
+    Kind,
+    any_json,
+    check_nesting,
+    java_double_text,
+    part_decode,
+    serde,
+)
 
 from .expressions import Fragment, Namespace, identifier
 from .writer import Writer
@@ -28,6 +37,7 @@ _FAST: dict[Kind, Any] = {
     Kind.TIMESTAMP: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)],
     Kind.TIME: Annotated[int, msgspec.Meta(ge=0, le=86_399_999)],
 }
+_write_plain = msgspec.json.Encoder().encode
 _WRITTEN_AS_IS = frozenset(
     {Kind.BOOLEAN, Kind.DOUBLE, Kind.STRING, Kind.INTEGER, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP}
 )
@@ -193,19 +203,16 @@ def encode_fragment(
         and (format.is_wrapped or len(columns) > 1)
         and all(c.type.kind in _WRITTEN_AS_IS and not format.writes_text(c.type.kind) for c in columns)
     ):
-        dumps = namespace.add("dumps", _dumps)
+        dumps = namespace.add("dumps", _write_plain)
         holder = namespace.add(f"Out_{label}", _holder(columns))
         parts = [_json_value(namespace, c, v) for c, v in zip(columns, values, strict=True)]
         return Fragment(f"{dumps}({holder}({', '.join(parts)}))", is_nullable=False, can_fail=True)
     if format.name == "JSON" and not format.is_wrapped and len(columns) == 1 and columns[0].type.kind is Kind.ANY:
         only = values[0]
-        dumps = namespace.add("dumps", _dumps)
+        dumps = namespace.add("dumps", any_json)
         return Fragment(f"(None if {only.code} is None else {dumps}({only.code}))", can_fail=True)
     encode = namespace.add(f"encode_{label}", serde(format, columns).encode)
     return Fragment(f"{encode}(({''.join(v.code + ', ' for v in values)}))", can_fail=True)
-
-
-_dumps = ANY_JSON.encode
 
 
 def _holder(columns: tuple[Column, ...]) -> Any:

@@ -74,8 +74,8 @@ class Task(Protocol):
         """Put out encoded records (see `operators.outputs`); those of one topic leave in order of cause."""
         ...
 
-    def report(self, reason: str, node: str, batch: Batch, row: int, cause: object) -> None:
-        """Report a row of a batch that is left out or nulled."""
+    def report(self, reason: str, node: str, batch: Batch | None, row: int, cause: object) -> None:
+        """Report a row of a batch that is left out or nulled; no batch: what came of no record at hand."""
         ...
 
     def late(self, node: str, batch: Batch, row: int, cause: object, *, counts_elsewhere: bool = False) -> None:

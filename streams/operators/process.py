@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from logflume.log import InvalidInput, UnknownName
+from logflume.log import InvalidInput, LogflumeError, UnknownName
 from logflume.log.records import I64
 from logflume.log.schemas import ANY, Kind
 
@@ -17,6 +17,7 @@ from ..columns.batch import ColumnId
 from ..expr import WHOLE, Side
 from ..processors import Metadata, Processor, Record, Time
 from ..seams import StoreSpec
+from ..windows import FOREVER_MS
 from .child import CHILD_COLUMN
 from .emission import places_of
 from .operator import Bind, Errors, Operator, RawKey, Task, Wiring, Work
@@ -43,6 +44,10 @@ class ProcessOperator(Operator[g.Process]):
 
     def plan(self, wiring: Wiring) -> Bind:
         return lambda task: ProcessWork(self.node, task)
+
+
+def _is_header(name: object, value: object) -> bool:
+    return isinstance(name, str) and (value is None or isinstance(value, bytes))
 
 
 class _Schedule:
@@ -85,7 +90,22 @@ class ProcessWork(Work):
             raise InvalidInput(f"forward() takes a lf.Record (record.with_value(...) makes one), found {type(record).__name__}")
         if child is not None and child not in self._node.children:
             raise UnknownName("child of this processor", child, self._node.children)
+        self._check(record)
         self._made.append((self._row, record, child))
+
+    def _check(self, record: Record) -> None:
+        """Refuse what is no record of a topic, while it is known who forwards it."""
+        at = record.timestamp_ms
+        if not isinstance(at, int | np.integer) or not 0 <= at <= FOREVER_MS:
+            raise InvalidInput(f"forward() takes a record with a time in whole ms since 1970, found {at!r:.100}")
+        for header in record.headers:
+            if not (isinstance(header, tuple | list) and len(header) == 2 and _is_header(*header)):
+                raise InvalidInput(f"forward() takes headers as (text, bytes or None) pairs, found {header!r:.100}")
+        fields = self._node.schema.key
+        if not self._node.is_keyed and len(fields) > 1 and record.key is not None:
+            names = [field.name for field in fields]
+            if not isinstance(record.key, tuple | list) or len(record.key) != len(names):
+                raise InvalidInput(f"forward() takes a key of {names} as a tuple, found {record.key!r:.100}")
 
     def store(self, name: str) -> ProcessorRows:
         """Return one of the processor's stores."""
@@ -133,12 +153,22 @@ class ProcessWork(Work):
 
     def _started(self) -> Processor:
         if self._processor is None:
-            processor = self._node.make()
-            if not isinstance(processor, Processor):
-                raise InvalidInput(f"{self._node.name}: expected a lf.Processor, found {type(processor).__name__}")
-            self._processor = processor
-            processor.init(self)
+            try:
+                self._processor = self._made_anew()
+            except LogflumeError:
+                raise
+            except Exception as error:
+                raise InvalidInput(
+                    f"{self._node.name}: its processor could not begin: {type(error).__name__}: {error}"
+                ) from error
         return self._processor
+
+    def _made_anew(self) -> Processor:
+        processor = self._node.make()
+        if not isinstance(processor, Processor):
+            raise InvalidInput(f"{self._node.name}: expected a lf.Processor, found {type(processor).__name__}")
+        processor.init(self)
+        return processor
 
     def process(self, batch: Batch, source: str) -> None:
         processor = self._started()
@@ -175,7 +205,10 @@ class ProcessWork(Work):
     def _run(self, time: Time, now_ms: int) -> None:
         for kind, schedule in list(self._schedules):
             if kind is time:
-                schedule.run(now_ms)
+                try:
+                    schedule.run(now_ms)
+                except Exception as error:  # noqa: BLE001
+                    self._task.report("callable", self._node.name, None, -1, error)
         self._schedules = [item for item in self._schedules if not item[1].is_cancelled]
         self._put_out(None)
 

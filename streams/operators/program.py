@@ -293,12 +293,12 @@ class BoundProgram:
     def send(self, node: str, topic: str, output: Output) -> None:
         self._sent.setdefault(topic, []).append((node, output))
 
-    def report(self, reason: str, node: str, batch: Batch, row: int, cause: object) -> None:
+    def report(self, reason: str, node: str, batch: Batch | None, row: int, cause: object) -> None:
         if isinstance(cause, LogflumeError) and cause.is_retriable:
             raise cause  # the row is not at fault: the task waits and takes it again
-        chunk, rows = batch.chunk, batch.rows
         if self._is_restoring or (self._slice is not None and self._slice.mutes(node)):
             return
+        chunk, rows = (None, None) if batch is None else (batch.chunk, batch.rows)
         if chunk is None or rows is None:
             self._problems.report(reason, node, "", -1, -1, cause)
         else:

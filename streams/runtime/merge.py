@@ -15,6 +15,8 @@ import numpy as np
 
 from logflume.log.records import I64, Chunk, TopicPartition
 
+FOREVER = (int(np.iinfo(np.int64).max), 1 << 30)
+"""A (time, partition) that no record lies behind."""
 _PROBE = 16
 _SMALL_RECORDS = 1024
 _SMALL_BYTES = 256 << 10

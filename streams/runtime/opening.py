@@ -64,7 +64,8 @@ def source_ids(around: Surroundings) -> dict[str, str]:
         return _ids(around, around.admin.describe_topics(topics))
     except UnknownName as error:
         raise StreamsError(
-            f"an input of {around.plan.application!r} was deleted while it was read: {error}; create it and start again"
+            f"an input of {around.plan.application!r} was deleted while it was read: {error}; start again once it is there: what "
+            "has state behind it says then how to go on"
         ) from error
 
 
@@ -209,6 +210,9 @@ def open_task(
         checkpoint=checkpoint,
         repartition_topics=around.topics.repartition_topics,
     )
+    for tp, offset in known.items():
+        if offset.offset < positions[tp]:
+            task.miss(tp, offset.offset, positions[tp])
     restorations = [
         Restoration(task, store, source, start, end, store in subtopology.table_sources, times.stores_ms.get(store, -1))
         for store, (source, start, end) in (ranges or {}).items()
@@ -270,10 +274,12 @@ def check_restored(around: Surroundings, task: Task, committed: Mapping[TopicPar
         if name not in task.subtopology.table_sources and next(iter(store.range(b"", None)), None) is not None
     ]
     if filled:
+        group, topic = around.plan.application, min(task.inputs).topic
         raise StreamsError(
-            f"task {task.name}: stores {', '.join(filled)} have entries, but group {around.plan.application!r} has no committed "
-            "offsets (deleted or expired, or the topic was made anew), so its input would be counted twice; set the group's "
-            f"offsets, or reset the application: delete its changelog topics and {around.directory.path}"
+            f"task {task.name}: stores {', '.join(filled)} have entries, but group {group!r} has no committed offsets (deleted "
+            "or expired, or the topic was made anew), so that records of its input may be counted twice; set them, with "
+            f"`logflume group reset {group} --topic {topic} --to beginning` for a topic that is new and state that stays, or let "
+            "all begin anew with `logflume streams reset FILE`"
         )
 
 

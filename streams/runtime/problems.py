@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from logflume.log import InvalidInput, LogflumeError
-from logflume.log.records import Chunk, Headers, Record
+from logflume.log.records import Chunk, Headers, Record, TopicPartition
 
 from .handlers import Handlers, OnProblem, Problem, StreamsError
 from .status import LeftOut, added_up
@@ -23,6 +23,9 @@ HEADER_PREFIX = "__streams.errors."
 """Of the headers that say where a dead letter came from and why it was kept (KIP-1034)."""
 BAD_RECORDS = frozenset({"decode", "expression", "callable", "encode", "refused"})
 """Reasons that mean something is wrong with a record; the others (late, null_key, ...) belong to an operator's meaning."""
+
+_OF_NO_RECORD = "a result that no single record caused"
+"""Of a commit or a schedule."""
 
 HINTS = {
     "null_key": "what is computed by key needs one: group_by(...) or select_key(...) something that every record has",
@@ -84,7 +87,7 @@ class TaskProblems:
         """Count and log one record (see `streams.seams.Problems`). Raises PoisonRecord when the setting is to stop."""
         self.counts[reason] += 1
         is_bad = reason in BAD_RECORDS
-        where = f"{topic}-{partition} offset {offset}"
+        where = f"{topic}-{partition} offset {offset}" if topic else _OF_NO_RECORD
         record = self._record(topic, partition, offset) if is_bad else None
         told = _raised(cause) if reason == "callable" else cause
         problem = Problem(reason, self._task, node, topic, partition, offset, record, cause)
@@ -124,6 +127,15 @@ class TaskProblems:
             facts = {"topic": topic, **self._whose, "node": node, "reason": "refused"}
             self.letters.append(_letter(record, facts | _cause(cause)))
 
+    def missed(self, node: str, source: TopicPartition, start: int, stop: int) -> None:
+        """Count the records start..stop of an input, which the log deleted before they were read."""
+        self.counts["deleted"] += stop - start
+        place = Place(node, source.topic, "deleted")
+        self.places[place] += stop - start
+        self.samples.setdefault(
+            place, f"{source.topic}-{source.partition} offset {start}: deleted by retention before it was read"
+        )
+
     def _count_place(self, place: Place, what: str, cause: object) -> None:
         self.places[place] += 1
         if place not in self.samples:
@@ -158,13 +170,14 @@ class TaskProblems:
 
 
 def _raised(cause: object) -> object:
-    """Return what a callable has raised as it is told: with its type, which may be all that it says, and the user's line."""
-    if not isinstance(cause, Exception) or isinstance(cause, LogflumeError):
+    """Return what a callable has raised as it is told: with the user's line, and its type, which may be all that it says."""
+    if not isinstance(cause, Exception):
         return cause
     lines = dict(traceback.walk_tb(cause.__traceback__))  # where each raised; a frame tells the line that it ran last
     frame = users_frame(lines)
     where = "" if frame is None else f" in {named(frame, lines[frame])}"
-    return f"{type(cause).__name__}: {cause}{where}"
+    kind = "" if isinstance(cause, LogflumeError) else f"{type(cause).__name__}: "
+    return f"{kind}{cause}{where}"
 
 
 def _cause(cause: object) -> dict[str, str]:

@@ -7,6 +7,7 @@ group's callbacks too (inside `poll`).
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from logflume.log import LogflumeError
@@ -19,6 +20,7 @@ from .assigning import Copies, Sharing, task_strategy
 from .closing import Closer, within
 from .committing import TaskCommits, note_progress
 from .global_tables import GlobalTables
+from .merge import FOREVER
 from .opening import (
     Surroundings,
     TopicMadeAnew,
@@ -49,7 +51,6 @@ _ADVANCE_EVERY_MS = 10
 _LAGS_EVERY_S = 0.1
 _CHECK_INPUTS_S = 1.0
 _FAREWELL_S = 5.0
-_EVERYTHING = (1 << 62, 1 << 30)
 
 
 class Session:
@@ -243,17 +244,16 @@ class Session:
             running.sort(key=lambda task: task.partition)
             for task in running:
                 task.plan(self._is_caught_up)
-            is_aligned = _is_aligned(sub)
-            limit = (
-                min((_reach(task, self._pace.records) for task in running), default=_EVERYTHING) if is_aligned else _EVERYTHING
-            )
+            limit, most = FOREVER, self._pace.records
+            if _is_aligned(sub):
+                limit, most = min((_reach(task, most) for task in running), default=FOREVER), sys.maxsize
             for task in running:
                 self._watch.enter(task.name)
                 if is_due or not task.has_begun:
                     task.advance(now_ms)
                     self._commits.note(task, 0)
                 before = task.counts.bytes_in
-                done = task.process(limit, _EVERYTHING[0] if is_aligned else self._pace.records)
+                done = task.process(limit, most)
                 if done:
                     self._progress += done
                     self._commits.note(task, task.counts.bytes_in - before)
@@ -431,9 +431,12 @@ class Session:
         partitions = self.consumer.assignment()
         starts = self._around.admin.start_offsets(partitions)
         for partition in partitions:
-            position = self.consumer.position(partition)
-            if position < starts[partition]:
-                self.consumer.seek(partition, across_gap(self._options, partition, position, starts[partition]))
+            position, start = self.consumer.position(partition), starts[partition]
+            if position < start:
+                self.consumer.seek(partition, across_gap(self._options, partition, position, start))
+                for task in self.tasks.values():
+                    if partition in task.inputs:
+                        task.miss(partition, position, start)
 
 
 def _sharing(around: Surroundings) -> Sharing:

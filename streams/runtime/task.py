@@ -15,11 +15,9 @@ from logflume.streams.seams import SubTopology, Taken, TaskFunction
 from logflume.streams.state import Checkpoint, TaskState
 
 from .handlers import StreamsError
-from .merge import Input, Merger, Round, Run
+from .merge import FOREVER, Input, Merger, Round, Run
 from .outputs import Columns, TaskOutputs
 from .problems import Place, TaskProblems
-
-_FOREVER = (1 << 62, 1 << 30)
 
 
 @dataclass(slots=True)
@@ -108,6 +106,10 @@ class Task:
         if self.inputs[TopicPartition(chunk.topic, chunk.partition)].add(chunk, times_ms):
             self.has_changes = True
 
+    def miss(self, source: TopicPartition, start: int, stop: int) -> None:
+        """Count records of an input that the log deleted before they were read."""
+        self.problems.missed(self.inputs[source].nodes[0], source, start, stop)
+
     def take_table(self, node: str, chunk: Chunk) -> None:
         """Take the records of a global table's partition that are not in its store yet. Raises as `process`."""
         source = TopicPartition(chunk.topic, chunk.partition)
@@ -130,7 +132,7 @@ class Task:
 
     def frontier(self) -> tuple[int, int]:
         """Return (time, partition): what comes later than what is planned lies not before this; far away when caught up."""
-        return (self.merger.time_ms, self.partition) if self.merger.is_blocked else _FOREVER
+        return (self.merger.time_ms, self.partition) if self.merger.is_blocked else FOREVER
 
     def horizon(self, records: int) -> tuple[int, int]:
         """Return (time, partition) up to which there are about so many planned records; far away when there are fewer."""
@@ -139,7 +141,7 @@ class Task:
             if len(run) >= left:
                 return int(run.times_ms[left - 1]), self.partition
             left -= len(run)
-        return _FOREVER
+        return FOREVER
 
     @property
     def has_work(self) -> bool:

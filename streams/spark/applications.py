@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -56,12 +55,12 @@ def _imported_from(folder: Path) -> Iterator[Path]:
 def app_of(file: Path) -> Any:
     """Return the lf.App that a Python file runs, without running it; the options of run() are among its own."""
     from logflume.streams import App
+    from logflume.streams.dsl.mistakes import run_script
 
     if not file.is_file():
         raise InvalidInput(f"no file {file}; expected a Python file such as examples/delays.py")
     found: list[App] = []
     original = App.run
-    sys.path.insert(0, str(file.resolve().parent))
 
     def note(self: App, *, until: object = None, **options: Any) -> None:  # who reads the file says when it ends
         self.options |= options
@@ -69,7 +68,7 @@ def app_of(file: Path) -> Any:
 
     App.run = note  # type: ignore[method-assign, assignment]
     try:
-        runpy.run_path(str(file), run_name="__main__")
+        run_script(file)
     finally:
         App.run = original  # type: ignore[method-assign]
     if len(found) != 1:

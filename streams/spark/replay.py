@@ -19,6 +19,7 @@ from logflume.log import Chunk, Headers, TopicPartition
 from logflume.log.records import I64
 from logflume.streams.operators import BoundProgram, Slice
 from logflume.streams.runtime.handlers import Handlers, OnProblem
+from logflume.streams.runtime.merge import FOREVER
 from logflume.streams.runtime.outputs import Columns
 from logflume.streams.runtime.problems import TaskProblems
 from logflume.streams.runtime.status import LeftOut, added_up
@@ -230,7 +231,7 @@ class Replay:
         while self._fetch(task):
             task.plan(self._is_caught_up)
             while task.has_work:
-                done = task.process((1 << 62, 1 << 30), left)
+                done = task.process(FOREVER, left)
                 left = left - done if done < left else self.flush_records
                 yield 0, done
 

@@ -194,3 +194,25 @@ def test_the_last_records_are_found_where_the_end_is_lower_by_now(tmp_path: Path
         producer.flush()
         with log.consumer() as consumer:
             assert last_records(consumer, log.admin(), {tp: 0}, {tp: 5}, 2, committed=True) == {tp: 1}
+
+
+@pytest.mark.parametrize("names", ["its own log", "the option's", "the option's, not the environment's"])
+def test_an_application_is_reset_in_its_log(
+    capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: str
+) -> None:
+    data, file = tmp_path / "kept", tmp_path / "app.py"
+    with connect(data) as log:
+        log.admin().create_topic("delays-counts-changelog")
+    own = f", log={str(data)!r}" if names == "its own log" else ""
+    file.write_text(
+        f"import logflume as lf\n\napp = lf.App('delays'{own})\n"
+        "app.stream('flights').group_by_key().count(name='counts').to('out')\napp.run()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    if names == "the option's, not the environment's":
+        monkeypatch.setenv("LOGFLUME_BOOTSTRAP", "127.0.0.1:1")
+    monkeypatch.setenv("LOGFLUME_DATA", str(tmp_path / "elsewhere"))
+    option = () if own else ("--data", str(data))
+    assert "removed: delays-counts-changelog" in out_of(capsys, "streams", "reset", str(file), *option)[-1]
+    with connect(data) as log:
+        assert log.admin().list_topics(include_internal=True) == []

@@ -130,6 +130,17 @@ def test_run_shows_errors_of_the_file_as_python_does(tmp_path: Path, text: str, 
     assert ran.removeprefix("Traceback (most recent call last):\n") == plain.removeprefix("Traceback (most recent call last):\n")
 
 
+@pytest.mark.parametrize("command", [("streams", "diff", "FILE"), ("streams", "reset"), ("run", "--workers", "2")])
+def test_every_command_that_runs_a_file_shows_its_errors_alike(tmp_path: Path, command: tuple[str, ...]) -> None:
+    path = written(tmp_path, "import logflume\n1 / 0\n")
+    args = [str(path) if arg == "FILE" else arg for arg in (*command, "FILE")]
+    told = run_cold(*args, code=1).stderr
+    assert told.splitlines()[-1] == "ZeroDivisionError: division by zero"
+    assert [line for line in told.splitlines() if line.startswith("  File")] == [f'  File "{path}", line 2, in <module>']
+    path.write_text(MISSPELT)
+    assert f"{path}:10: app.stream(" in run_cold(*args, code=1).stderr
+
+
 def test_an_unknown_topic_says_how_it_is_made(tmp_path: Path) -> None:
     run("topic", "create", "flights", "--data", str(tmp_path / "data"))
     for name, advice in (("flihgts", "; did you mean 'flights'?"), ("orders", "; `logflume topic create orders` makes it")):

@@ -243,3 +243,11 @@ def test_opaque_serdes() -> None:
 def test_a_serde_is_shipped_as_its_spec_and_columns() -> None:
     s = pickle.loads(pickle.dumps(serde(JSON, columns(A=BIGINT))))
     assert s.decode(b'{"a": 3}') == (3,)
+
+
+def test_a_value_of_any_type_beside_others_has_no_number_that_becomes_null() -> None:
+    columns = (Column("price", decimal(9, 7)), Column("any", ANY), Column("none", STRING))
+    encode = serde(FormatSpec("JSON", is_plain=True), columns).encode
+    assert encode((Decimal("0.0000001"), {"of": [float("inf"), None]}, None)) == (
+        b'{"price":0.0000001,"any":{"of":["Infinity",null]},"none":null}'
+    )

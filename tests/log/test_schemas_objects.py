@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Annotated, Any, Literal, NamedTuple, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Required, TypedDict
 
 import msgspec
 import pytest
@@ -30,6 +30,7 @@ from logflume.log.schemas import (
     decimal,
     map_of,
     object_codec,
+    required_fields,
     serde,
     struct,
 )
@@ -179,3 +180,21 @@ def test_names_of_classes_are_python_names_that_none_has_twice() -> None:
     assert columns_of(scope["Class"]) == twice.fields
     with pytest.raises(InvalidInput, match="not a record"):
         class_source("x", STRING, about="")
+
+
+class Partly(TypedDict, total=False):
+    id: Required[int]
+    name: "NotRequired[str]"  # noqa: UP037  # as a module with `from __future__ import annotations` has it
+    note: "Required[str | None]"  # noqa: UP037
+    tag: str
+
+
+def test_a_typed_dict_may_lack_what_it_says_it_may() -> None:
+    assert required_fields(Partly) == {"id"}
+    codec = object_codec(Partly)
+    assert codec.from_row((1, None, None, None)) == {"id": 1, "note": None}
+    assert codec.from_columns([[1, 2], [None, "x"], [None, "y"], [None, "z"]]) == [
+        {"id": 1, "note": None},
+        {"id": 2, "name": "x", "note": "y", "tag": "z"},
+    ]
+    assert codec.to_row({"id": 1, "note": None}) == (1, None, None, None)

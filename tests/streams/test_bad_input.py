@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,28 @@ def test_times_at_the_ends_of_time_stop_no_operator(name: str) -> None:
     is_never_late = name in ("filter", "unlimited", "self join", "table", "held", "calendar")
     assert driver.problems["late"] == (0 if is_never_late else 1)
     assert len(driver.output("out").read()) >= 1
+
+
+def test_an_engine_takes_times_at_the_ends_of_time_as_the_driver_does(tmp_path: Path) -> None:
+    any_time = {"message.timestamp.after.max.ms": str(LAST_MS)}
+    times = (0, YEAR_9999_MS, 1 << 62, LAST_MS - 1, LAST_MS, 5)
+    with embedded(tmp_path / "log") as log, ExitStack() as apps:
+        for topic in ("in", *(f"{name.replace(' ', '-')}-out" for name in OPERATORS)):
+            log.admin().create_topic(topic, partitions=1, configs=any_time)
+        send_json(log, "in", [("k", {"n": 1}, time) for time in times])
+        for name, build in OPERATORS.items():
+            driver = driver_of(build)
+            for time in times:
+                driver.input("in").send({"n": 1}, key="k", timestamp_ms=time)
+            app = lf.App(name.replace(" ", "-"))
+            made = build(app.stream("in"))
+            (made.to_stream() if isinstance(made, lf.Table) else made).to(f"{app.name}-out")
+            engine = apps.enter_context(running(app, log, tmp_path / "state", endpoint=None))
+            until(lambda e=engine: e.status().lag_records == 0, engine)
+            until(lambda a=app.name, d=driver: len(read(log, f"{a}-out")) == len(d.output("out")), engine)
+            wanted = [(key, value, time) for key, value, time, _ in driver.output("out").raw]
+            assert [(r.key, r.value, r.timestamp_ms) for r in read(log, f"{app.name}-out")] == wanted, name
+            assert {reason: n for reason, n in engine.status().dropped.items() if n} == driver.problems, name
 
 
 @pytest.mark.parametrize("name", [name for name in OPERATORS if name not in ("filter", "self join")])

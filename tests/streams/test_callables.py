@@ -123,6 +123,8 @@ def test_the_driver_raises_with_the_line_of_the_callable(name: str) -> None:
         (lambda app: rows(app).flat_map(lambda value: [("a", 1, 2)]).to("out"), "('a', 1, 2)"),
         (lambda app: rows(app).map(lambda value: "ab").to("out"), "'ab'"),
         (lambda app: rows(app).map(lambda value: None).to("out"), "None"),
+        (lambda app: rows(app).map(lambda value: ("text", value), key=int).to("out"), "whose key is BIGINT, found 'text'"),
+        (lambda app: rows(app).flat_map(lambda value: [(1, value), (True, 2)], key=int).to("out"), "found True"),
         (lambda app: rows(app).flat_map_values(lambda value: 7).to("out"), "7"),
         (lambda app: rows(app).flat_map_values(lambda value: "abc").to("out"), "'abc'"),
         (lambda app: rows(app).group_by_key().aggregate(list, lambda kept, value: kept.append(value)).to("out"), "in place"),
@@ -192,6 +194,16 @@ def test_the_engine_tells_the_type_and_the_line_of_what_a_callable_raises(
     for told in (left_out.first, caplog.text):
         assert "KeyError: 'price' in " in told
         assert f"({__file__}:{line})" in told
+
+
+def test_what_no_single_record_caused_is_told_as_that(log: Log, tmp_path: Path) -> None:
+    app = lf.App("callables")
+    rows(app).group_by_key().count().to_stream().map_values(lambda value: 1 // 0).to("out")
+    send_json(log, "in", [("k", {"n": 1}, 1000)])
+    with running(app, log, tmp_path / "state") as engine:
+        until(lambda: engine.status().dropped == {"callable": 1}, engine)
+        (left_out,) = engine.status().left_out
+    assert left_out.first.startswith("a result that no single record caused: ZeroDivisionError")
 
 
 def test_the_engine_stops_with_the_cause_when_told_so(log: Log, tmp_path: Path) -> None:

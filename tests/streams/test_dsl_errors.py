@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -107,6 +109,41 @@ def test_a_processor_that_takes_no_records_is_refused() -> None:
 
     with pytest.raises(InvalidInput, match=r"Silent takes no records: define process\(self, record\)"):
         lf.App("delays").stream("flights", Flight).process(Silent)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda app, other: app.stream("a").join(other.stream("b"), within=lf.hours(1)),
+        lambda app, other: app.stream("a").left_join(other.table("b")),
+        lambda app, other: app.stream("a").join(other.global_table("b"), on=col.x.cast(str)),
+        lambda app, other: app.stream("a").merge(other.stream("b")),
+        lambda app, other: app.table("a").outer_join(other.table("b")),
+        lambda app, other: app.table("a").join(other.table("b"), on=col.x.cast(str)),
+        lambda app, other: app.stream("a").group_by_key().cogroup(_sum).cogroup(other.stream("b").group_by_key(), _sum),
+    ],
+)
+def test_what_belongs_to_another_application_is_refused_where_it_stands(made: Callable[[lf.App, lf.App], object]) -> None:
+    with pytest.raises(InvalidInput, match="'b' belongs to application 'other', this to 'delays': make both with one App"):
+        made(lf.App("delays"), lf.App("other"))
+
+
+def _sum(total: int, value: int) -> int:
+    return total + value
+
+
+@pytest.mark.parametrize(
+    "keyed",
+    [
+        lambda s: s.select_key(lambda value: ("ann", 1), key={"user": str, "page": int}),
+        lambda s: s.group_by(lambda value: ("ann", 1), key=Flight),
+        lambda s: s.map(lambda value: (("ann", 1), value), key={"user": str, "page": int}),
+        lambda s: s.flat_map(lambda value: [(("ann", 1), value)], key={"user": str, "page": int}),
+    ],
+)
+def test_the_key_of_a_function_is_one(keyed: Callable[[lf.Stream], object]) -> None:
+    with pytest.raises(InvalidInput, match=r"key= is the type of one key \(str, int, ...\), found"):
+        keyed(lf.App("delays").stream("flights", Flight))
 
 
 @pytest.mark.parametrize("value", [{"user": str}, [int], "VARCHAR", 5])

@@ -83,7 +83,7 @@ def test_durations_may_be_timedeltas() -> None:
         (lambda: app().stream("in").to("out", partitions="3"), "at least 1, found '3'"),  # type: ignore[arg-type]
         (lambda: app().stream("in").group_by_key().cogroup(5), "found 5"),  # type: ignore[arg-type]
         (lambda: app().stream("in").group_by_key().sum(lambda v: v["x"]), "lf.apply"),
-        (lambda: app().stream("in").join(app().stream("b"), within="1m"), "or a timedelta, found '1m'"),  # type: ignore[arg-type]
+        (lambda: (s := app().stream("in")).join(s, within="1m"), "or a timedelta, found '1m'"),  # type: ignore[arg-type]
     ],
 )
 def test_an_argument_of_another_kind_is_refused_with_what_to_write(use: Any, text: str) -> None:

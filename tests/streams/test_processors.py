@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -50,6 +53,74 @@ def test_children_are_names_each_once() -> None:
     for children in ("odd", ["odd", "odd"], [""], [3]):
         with pytest.raises(InvalidInput, match="takes names, each once"):
             stream.process(Sorting, children=children)  # type: ignore[call-overload]
+
+
+class Forwarding(lf.Processor):
+    """Forwards what a function makes of each record."""
+
+    def __init__(self, make: Callable[[lf.Record], Any]) -> None:
+        self.make = make
+
+    def process(self, record: lf.Record) -> None:
+        self.context.forward(self.make(record))
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda record: "text", "takes a lf.Record"),
+        (lambda record: record.with_timestamp("yesterday"), "whole ms since 1970, found 'yesterday'"),
+        (lambda record: record.with_timestamp(1.5), "found 1.5"),
+        (lambda record: record.with_timestamp(-1), "found -1"),
+        (lambda record: record.with_timestamp(1 << 63), "found 9223372036854775808"),
+        (lambda record: lf.Record("k", 1, 0, (("name", "text"),)), "pairs, found ('name', 'text')"),
+        (lambda record: lf.Record("k", 1, 0, ("name",)), "found 'name'"),
+        (lambda record: lf.Record("k", 1, 0, ((b"name", b""),)), "found (b'name', b'')"),
+        (lambda record: record.with_key("ab"), "a key of ['user', 'page'] as a tuple, found 'ab'"),
+        (lambda record: record.with_key(("a",)), "found ('a',)"),
+        (lambda record: record.with_key({"user": "a", "page": 1}), "found {'user': 'a', 'page': 1}"),
+    ],
+)
+def test_what_is_no_record_is_left_out_where_it_is_forwarded(make: Callable[[lf.Record], Any], told: str, tmp_path: Path) -> None:
+    app = lf.App("forwarding")
+    app.stream("in").process(lambda: Forwarding(make), key={"user": str, "page": int}).to("out")
+    with embedded(tmp_path / "log") as log:
+        log.admin().ensure_topic("in")
+        send_json(log, "in", [("k", 1, 0)])
+        with running(app, log, tmp_path / "state") as engine:
+            until(lambda: engine.status().dropped == {"callable": 1}, engine)
+            (left_out,) = engine.status().left_out
+        assert told in left_out.first
+        assert "in Forwarding.process" in left_out.first
+        assert read(log, "out") == []
+
+
+def test_a_key_of_several_columns_is_forwarded_as_it_came() -> None:
+    app = lf.App("forwarding")
+    key = {"user": str, "page": int}
+    app.stream("in", key=key).process(lambda: Forwarding(lambda record: record), key=key).to("out")
+    driver = TopologyTestDriver(app)
+    driver.input("in").send({}, key=("ann", 1))
+    driver.input("in").send({}, key=("bob", None))
+    assert [record.key for record in driver.output("out").read()] == [{"user": "ann", "page": 1}, {"user": "bob", "page": None}]
+
+
+@pytest.mark.parametrize("make", [lambda: Unready(), lambda: Unready(1), lambda: 7])  # type: ignore[call-arg]
+def test_a_processor_that_cannot_begin_is_named(make: Callable[[], Any]) -> None:
+    app = lf.App("unready")
+    app.stream("in").process(make, name="broken").to("out")
+    with pytest.raises(InvalidInput, match=r"broken: (its processor could not begin|expected a lf.Processor)"):
+        TopologyTestDriver(app).input("in").send({}, key="k")
+
+
+class Unready(lf.Processor):
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def init(self, context: lf.Context) -> None:
+        raise ValueError("not yet")
+
+    def process(self, record: lf.Record) -> None: ...
 
 
 class Asked(lf.Processor):
@@ -227,3 +298,72 @@ def test_windows_of_a_processor_are_those_of_a_dict() -> None:
     for at in range(0, len(rows), 9):
         driver.input("in").send_together(rows[at : at + 9])
     assert [record.value["found"] for record in driver.output("out").read()] == wanted
+
+
+class Keeping(lf.Processor):
+    """Puts the time of each record into a store of each kind."""
+
+    def process(self, record: lf.Record) -> None:
+        at, store = record.timestamp_ms, self.context.store
+        store("latest").put(record.key, {"at": at})
+        store("tens").put(record.key, at, at // 10 * 10)
+        store("visits").put(record.key, at, at, at + 5)
+        store("known").put(record.key, at, at)
+
+
+KEPT: dict[str, list[Any]] = {
+    "latest": [("a", {"at": 12}), ("ab", {"at": 40})],
+    "tens": [(("a", 0, 1), 1), (("a", 10, 11), 12), (("ab", 40, 41), 40)],
+    "visits": [(("a", 1, 6), 1), (("a", 12, 17), 12), (("ab", 40, 45), 40)],
+    "known": [("a", 12), ("ab", 40)],
+}
+
+
+def keeping(log: Any = None) -> lf.App:
+    app = lf.App("keeping", log=log)
+    hour = lf.hours(1)
+    stores = (
+        lf.key_value_store("latest"), lf.window_store("tens", hour), lf.session_store("visits", hour),
+        lf.versioned_store("known", hour),
+    )  # fmt: skip
+    app.stream("in").process(Keeping, *stores).to("out")
+    return app
+
+
+def check_kept(store: Callable[[str], Any]) -> None:
+    for name, rows in KEPT.items():
+        assert [(row.key, row.value) for row in store(name).rows()] == rows
+        for key, value in rows:
+            assert store(name).get(key if isinstance(key, str) else lf.WindowedKey(*key)) == value
+    for name in ("tens", "visits"):
+        assert [(tuple(row.key), row.value) for row in store(name).windows("a")] == KEPT[name][:2]
+        assert [row.value for row in store(name).rows(from_ms=15, to_ms=40)] == ([40] if name == "tens" else [12, 40])
+    assert store("visits").get(lf.WindowedKey("a", 2, 6)) is None
+    assert [row.key for row in store("latest").rows("ab")] == ["ab"]
+    assert store("known").get("a", as_of=5) == 1
+
+
+def test_stores_of_a_processor_are_read_like_tables(tmp_path: Path) -> None:
+    records = [("a", {}, 1), ("a", {}, 12), ("ab", {}, 40)]
+    driver = TopologyTestDriver(keeping())
+    driver.input("in").send_together(records)
+    check_kept(driver.store)
+    with embedded(tmp_path / "log") as log:
+        log.admin().create_topic("in", partitions=1)
+        send_json(log, "in", records)
+        app = keeping(log)
+        with running(app, log, tmp_path / "state", endpoint="127.0.0.1:0") as engine, ExitStack() as queries:
+            found = {name: queries.enter_context(app.query(name, timeout_s=60)) for name in KEPT}
+            until(lambda: len(found["known"].rows()) == 2, engine)
+            check_kept(lambda name: found[name])
+            changes = {name: [row.key for row in islice(found[name].follow(), len(KEPT[name]))] for name in KEPT}
+            assert changes == {name: [key for key, _ in rows] for name, rows in KEPT.items()}
+
+
+def test_a_table_of_sessions_is_read_by_key() -> None:
+    app = lf.App("sessions")
+    counted = app.stream("in").group_by_key().window(lf.session(10)).count()
+    counted.to_stream().to_table(store="again").to("out")
+    driver = TopologyTestDriver(app)
+    driver.input("in").send_together([("a", {}, 1), ("ab", {}, 1), ("a", {}, 20)])
+    assert [tuple(row.key) for row in driver.store("again").windows("a")] == [("a", 1, 1), ("a", 20, 20)]

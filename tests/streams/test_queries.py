@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.request
 from contextlib import closing
 from itertools import islice
@@ -20,7 +21,7 @@ from logflume.log.schemas import BIGINT, Column
 from logflume.streams import col, count, sum
 from logflume.streams.query import StoreQuery
 from logflume.streams.rows import WindowedKey
-from logflume.streams.runtime import StoreUnavailable, instances, peers, statuses
+from logflume.streams.runtime import Engine, EngineOptions, StoreUnavailable, instances, peers, statuses
 from logflume.streams.runtime.peers import Peers, StorePlace
 from logflume.streams.runtime.reads import Answer, Ask, Held, answer
 from logflume.streams.seams import Entry
@@ -187,6 +188,32 @@ def test_what_an_instance_does_is_told_as_json_and_metrics(tmp_path: Path) -> No
             assert status["state"] == "running"
             assert status["tasks"][0]["nodes"]["orders"] == 2
             assert status["tasks"][0]["inputs"][0]["lag_ms"] == 0
+
+
+def test_a_store_is_waited_for_until_its_application_has_begun(tmp_path: Path) -> None:
+    """Before that the topics of its own that it reads are not there."""
+    with embedded(tmp_path / "data") as log:
+        log.admin().ensure_topic("orders")
+        app = lf.App("begins", log=log)
+        app.stream("orders", Order, key=str).group_by(col.amount).count(name="amounts")
+        send_json(log, "orders", [("ann", {"ms": 0, "amount": 7}, 0)])
+        with pytest.raises(StoreUnavailable, match=r"has no topic begins-orders-by-amount-repartition; does the application run"):
+            app.query("amounts", timeout_s=0.1)
+        waited = []
+        engine = Engine(app.plan(), log, EngineOptions(state_dir=tmp_path / "state", commit_interval_ms=20, endpoint=HERE))
+
+        def begin(pause_s: float) -> None:
+            if not waited:
+                engine.start()
+            waited.append(pause_s)
+            time.sleep(pause_s)
+
+        try:
+            with StoreQuery(app.topology(), "amounts", log, timeout_s=60, sleep=begin) as amounts:
+                until(lambda: amounts.get(7) == {"count": 1}, engine)
+        finally:
+            engine.stop()
+        assert waited
 
 
 def test_what_cannot_be_asked_is_refused(tmp_path: Path) -> None:

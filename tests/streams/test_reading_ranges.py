@@ -106,3 +106,21 @@ def test_what_cannot_be_asked_is_refused(store: str, options: Any, told: str) ->
     app.table("rows", key=int, store="numbers")
     with pytest.raises(InvalidInput, match=told):
         TopologyTestDriver(app).store(store).rows(**options)
+
+
+@pytest.mark.parametrize(
+    ("store", "key", "as_of", "told"),
+    [
+        ("windows", "a", None, r"windows\(key\) gives them, get\(lf.WindowedKey\(key, start_ms, end_ms\)\) one of them"),
+        ("sessions", "a", None, "a row for each of a key's.*; found 'a'"),
+        ("all", lf.WindowedKey("a", 0, 1), None, "the keys have no windows"),
+        ("all", "a", 5, "as_of is for tables with history"),
+    ],
+)
+def test_a_row_is_asked_for_by_its_own_kind_of_key(store: str, key: Any, as_of: int | None, told: str) -> None:
+    driver = TopologyTestDriver(counting())
+    driver.input("in").send({}, key="a", timestamp_ms=5)
+    assert driver.store("windows").get(lf.WindowedKey("a", 0, 10)) == {"count": 1}
+    assert driver.store("sessions").get(lf.WindowedKey("a", 5, 5)) == {"count": 1}
+    with pytest.raises(InvalidInput, match=told):
+        driver.store(store).get(key, as_of=as_of)

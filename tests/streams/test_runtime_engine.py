@@ -419,6 +419,9 @@ def test_records_lost_to_retention_stop_the_application_or_are_stepped_over(log:
         stopped.wait(timeout_s=30)
     going_on = run(counting_plan(), on_gap=OnGap.EARLIEST)
     until(lambda: len(read(log, "counts-out")) == 150, going_on)
+    until(lambda: going_on.status().dropped == {"deleted": 50}, going_on)
+    (left_out,) = going_on.status().left_out
+    assert (left_out.topic, left_out.first) == ("lines", "lines-0 offset 100: deleted by retention before it was read")
 
 
 def test_a_missing_source_or_unequal_partitions_are_said_before_anything_starts(log: Log, run: Callable[..., Engine]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import logflume.streams as lf
 from logflume.streams.operators.program import BoundProgram
-from logflume.streams.runtime import Engine, EngineOptions
+from logflume.streams.runtime import Engine, EngineOptions, StreamsError
 from logflume.streams.testing import TopologyTestDriver
 from tests.streams.running import embedded, read, send_json, until
 
@@ -145,3 +145,59 @@ def test_what_leaves_at_a_commit_goes_through_a_self_join_together(monkeypatch: 
     found = {record.key: record.value for record in driver.output("out").read()}
     assert found == {"k0": [3, -3], "k1": [5, -5], "k2": [7, -7]}
     assert alone == []
+
+
+class Failing(lf.Processor):
+    """Forwards records, and each hour forwards the time and then fails."""
+
+    time = lf.Time.STREAM
+
+    def init(self, context: lf.Context) -> None:
+        super().init(context)
+        context.schedule(HOUR_MS, self.tick, time=self.time)
+
+    def process(self, record: lf.Record) -> None:
+        self.context.forward(record)
+
+    def tick(self, now_ms: int) -> None:
+        self.context.forward(lf.Record("tick", now_ms, 0))
+        raise ValueError("in a schedule")
+
+
+class FailingByTheWall(Failing):
+    time = lf.Time.WALL_CLOCK
+
+
+@pytest.mark.parametrize("processor", [Failing, FailingByTheWall])
+def test_a_schedule_that_raises_is_counted_and_called_again(processor: type[Failing], tmp_path: Path) -> None:
+    app = lf.App("failing")
+    app.stream("in").process(processor, name="ticks").to("out")
+    clock = Clock()
+    with embedded(tmp_path / "log") as log:
+        log.admin().ensure_topic("in")
+        engine = Engine(app.plan(), log, EngineOptions(state_dir=tmp_path / "state", commit_interval_ms=20), wall_s=clock)
+        engine.start()
+        try:
+            for number in (1, 2):
+                send_json(log, "in", [("k", number, number * HOUR_MS)])
+                until(lambda n=number: engine.status().records_in == n, engine)
+                clock.ahead_s += HOUR_MS / 1000
+                until(lambda n=number: engine.status().dropped == {"callable": n}, engine)
+                until(lambda n=number: len(read(log, "out")) == 2 * n, engine)
+            (left_out,) = engine.status().left_out
+        finally:
+            engine.stop()
+    assert left_out.node == "ticks"
+    assert "ValueError: in a schedule in Failing.tick" in left_out.first
+
+
+@pytest.mark.parametrize("processor", [Failing, FailingByTheWall])
+def test_a_schedule_that_raises_stops_where_that_is_asked_for(processor: type[Failing]) -> None:
+    app = lf.App("failing")
+    app.stream("in").process(processor).to("out")
+    driver = TopologyTestDriver(app)
+    driver.advance(0)
+    by_time = {lf.Time.STREAM: lambda: driver.input("in").send(1, key="k", timestamp_ms=HOUR_MS)}
+    tick = by_time.get(processor.time, lambda: driver.advance(HOUR_MS))
+    with pytest.raises(StreamsError, match="in a schedule"):
+        tick()

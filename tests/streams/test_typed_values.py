@@ -6,6 +6,8 @@ import datetime
 import decimal
 import enum
 import json
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, make_dataclass
 from typing import Annotated, Any, Dict, List  # noqa: UP035  # as users write them
 
@@ -16,6 +18,7 @@ import logflume as lf
 from logflume.log import InvalidInput
 from logflume.log.schemas import decimal as decimal_type
 from logflume.streams import col
+from logflume.streams.testing import TopologyTestDriver
 
 
 class Item(msgspec.Struct):
@@ -156,3 +159,64 @@ def test_a_class_without_typed_fields_is_refused_with_what_is_one() -> None:
 
     with pytest.raises(InvalidInput, match=r"values are a class with typed fields .*dataclass"):
         lf.App("shop").stream("items", Cart)
+
+
+class Ratio(msgspec.Struct):
+    d: float
+
+
+@dataclass
+class Ratios:
+    all: list[float]
+    none: None = None
+
+
+def as_ratio(value: Ratio) -> Ratio:
+    return Ratio(-value.d * math.inf)
+
+
+@pytest.mark.parametrize(
+    ("build", "written"),
+    [
+        (lambda s: s.select(d=col.d * 1e308 * 10), b'{"d":"Infinity"}'),
+        (lambda s: s.map_values(lambda value: math.inf), b'"Infinity"'),
+        (lambda s: s.map_values(lambda value: {"d": math.nan, "n": None, "of": [{"d": -math.inf}]}),
+         b'{"d":"NaN","n":null,"of":[{"d":"-Infinity"}]}'),
+        (lambda s: s.map_values(as_ratio), b'{"d":"-Infinity"}'),
+        (lambda s: s.map_values(lambda value: Ratios([value.d, math.inf])), b'{"all":[5.0,"Infinity"],"none":null}'),
+        (lambda s: s.map_values(lambda value: (decimal.Decimal("1.10"), 1 << 64, math.inf)),
+         b'[1.10,18446744073709551616,"Infinity"]'),
+        (lambda s: s.group_by_key().aggregate(0.0, lambda total, value: math.inf), b'"Infinity"'),
+        (lambda s: s.map_values(lambda value: [math.inf]).select(text=col.value.cast(str)), b'{"text":null}'),
+    ],
+)  # fmt: skip
+def test_no_number_becomes_null_in_json_whatever_makes_it(build: Callable[[lf.Stream], Any], written: bytes) -> None:
+    app = lf.App("ratios")
+    build(app.stream("in", Ratio)).to("out")
+    driver = TopologyTestDriver(app)
+    driver.input("in").send({"d": 5.0}, key="k")
+    assert [value for _, value, _, _ in driver.output("out").raw] == [written]
+
+
+def shouted(value: str) -> str:
+    return value.upper() + "!"
+
+
+def marked(value: bytes) -> bytes:
+    return value + b"!"
+
+
+@pytest.mark.parametrize(
+    ("type", "function", "written"),
+    [(str, shouted, b"AB!"), (bytes, marked, b"ab!"), (str, lambda value: value.upper(), b'"AB"'), (bytes, str, b"b'ab'")],
+)
+def test_text_and_bytes_of_an_annotated_function_are_written_as_they_are_read(
+    type: Any, function: Callable[[Any], Any], written: bytes
+) -> None:
+    for kind in ("stream", "table"):
+        app = lf.App("texts")
+        source: Any = app.stream("in", type) if kind == "stream" else app.table("in", type)
+        source.map_values(function).to("out")
+        driver = TopologyTestDriver(app)
+        driver.input("in").send(b"ab", key="k")
+        assert [value for _, value, _, _ in driver.output("out").raw] == [written]
