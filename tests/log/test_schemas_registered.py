@@ -320,8 +320,9 @@ def test_a_foreign_protobuf_message_becomes_columns() -> None:
     spec = FormatSpec("PROTOBUF", registry=registry.location, subject="orders-value", full_name="shop.Order")
     type = schema_type(spec)
     assert str(type) == (
-        "STRUCT<id BIGINT, state STRING, lines MAP<STRING, STRUCT<sku STRING, count BIGINT>>, rates MAP<INTEGER, DOUBLE>, "
-        "name STRING, number BIGINT, at TIMESTAMP, note STRING, more ARRAY<STRUCT<sku STRING, count BIGINT>>, ratio DOUBLE>"
+        "STRUCT<who_0 STRUCT<name STRING, number BIGINT>, id BIGINT, state STRING, "
+        "lines MAP<STRING, STRUCT<sku STRING, count BIGINT>>, rates MAP<INTEGER, DOUBLE>, "
+        "at TIMESTAMP, note STRING, more ARRAY<STRUCT<sku STRING, count BIGINT>>, ratio DOUBLE>"
     )
     file, _ = messages_of(compile_proto(FOREIGN_PROTO))
     message: Any = message_factory.GetMessageClass(file.message_types_by_name["Order"])()
@@ -334,7 +335,8 @@ def test_a_foreign_protobuf_message_becomes_columns() -> None:
     columns = [c for c in type.fields if c.name != "rates"]
     row = serde(spec, columns).decode(data)
     assert row == (
-        7, "PAID", {"a": {"sku": "s", "count": 0}}, "ann", None, 1_700_000_000_123, None, [{"sku": "t", "count": 2**32 - 1}], 1.5,
+        {"name": "ann", "number": None}, 7, "PAID", {"a": {"sku": "s", "count": 0}}, 1_700_000_000_123, None,
+        [{"sku": "t", "count": 2**32 - 1}], 1.5,
     )  # fmt: skip
     written = serde(FormatSpec("PROTOBUF", registry=registry.location, schema_id=schema_id, full_name="Order"), columns).encode(
         row

@@ -271,6 +271,26 @@ def test_unions_of_several_types_are_written_as_the_serde_writes_them() -> None:
     assert [each["U"] for each in read] == [[5, "é", None, None][n % len(branches)] for n in range(60)]
 
 
+@pytest.mark.parametrize("others", [(1, 6), (1, 4)], ids=["around it", "among its fields"])
+def test_oneofs_are_written_as_the_serde_writes_them(others: tuple[int, int]) -> None:
+    text = f"""syntax = "proto3"; message M {{
+      int64 id = {others[0]}; oneof pay {{ int32 cash = 3; string card = 5; M gift = 2; }} string note = {others[1]}; }}"""
+    registry = MemoryRegistry()
+    registry.register("s", "PROTOBUF", text)
+    spec = FormatSpec("PROTOBUF", registry=registry.location, subject="s", uses_latest=True, is_strict=False)
+    pay = struct(Column("CASH", INTEGER), Column("CARD", STRING), Column("GIFT", struct(Column("ID", BIGINT))))
+    columns = (Column("NOTE", STRING), Column("ID", BIGINT), Column("PAY_0", pay))
+    branches = [{"CASH": 0}, {"CARD": "é"}, {"GIFT": {"ID": 4}}, {}, None]
+    rows: list[tuple[Any, ...]] = [(f"n{n}", n, branches[n % len(branches)]) for n in range(60)]
+    written = [serde(spec, columns).encode(row) for row in rows]
+    assert encoded(spec, columns, rows)[: len(rows)] == written
+    nothing = dict.fromkeys(("CASH", "CARD", "GIFT"))
+    expected = [(note, id_, {**nothing, **pay} if pay else None) for note, id_, pay in rows]
+    assert [serde(spec, columns).decode(data) for data in written] == expected
+    found = ValueDecoder(spec, columns, frozenset(column.name for column in columns))
+    assert decoded(found, written)[0] == [tuple(_comparable(value) for value in row) for row in expected]
+
+
 def test_a_value_that_its_column_cannot_hold_is_reported_and_the_others_are_read() -> None:
     registry = MemoryRegistry()
     wide = FormatSpec("AVRO", registry=registry.location, subject="s")
@@ -388,6 +408,7 @@ PROTO_COLUMNS = (
         Column("Q", TIMESTAMP), Column("R", BIGINT), Column("T", INTEGER), Column("NONE", STRING),
         Column("P", struct(Column("H", STRING), Column("L", array(INTEGER)))))),
     Column("V", struct(Column("B", STRING), Column("U", STRING))),
+    Column("CHOICE_0", struct(Column("U", STRING), Column("V", struct(Column("H", STRING))), Column("T", BIGINT))),
 )  # fmt: skip
 
 
