@@ -365,6 +365,12 @@ def type_of(message: Any) -> Any:
             "ARRAY<MAP<STRING, STRING>>",
         ),
         ('{"enum": ["a", "b"]}', "STRING"),
+        ('{"enum": [1, 2], "type": "integer"}', "BIGINT"),
+        (
+            '{"allOf": [{"$ref": "#/$defs/x"}, {"properties": {"b": {"const": "k", "type": "string"}}}], "anyOf": [{"required": '
+            '["a"]}, {"required": ["b"]}], "$defs": {"x": {"properties": {"a": {"type": "number"}}}}}',
+            "STRUCT<a DOUBLE, b STRING>",
+        ),
         ('{"oneOf": [{"type": "null"}, {"type": "string", "connect.type": "bytes"}]}', "BYTES"),
     ],
 )
