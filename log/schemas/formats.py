@@ -136,8 +136,8 @@ _FORMATS = (
         "AVRO", _TYPED, True, True, None, avro_format.make_decode, avro_format.make_encode, _AVRO, _NAMED, _AVRO_LAYOUTS, True
     ),
     Format(
-        "JSON_SR", _TYPED, True, True, None, json_schema_format.make_decode, json_schema_format.make_encode, _JSON,
-        layouts=_JSON_LAYOUTS, is_by_name=True,
+        "JSON_SR", _TYPED, True, True, None, json_schema_format.make_decode, json_schema_format.make_encode, _JSON, _NAMED,
+        _JSON_LAYOUTS, True,
     ),
     Format(
         "PROTOBUF", _TYPED, True, False, None, proto_format.make_decode, proto_format.make_encode, _PROTO, _PROTO_SETTINGS,

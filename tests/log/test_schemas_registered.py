@@ -205,13 +205,18 @@ def test_avro_is_read_as_the_column_says(written: Any, value: Any, type: DataTyp
     assert reader.decode(avro_bytes(schema, {"V": value}, schema_id)) == (read,)
 
 
-def test_the_keys_of_a_map_are_read_as_text() -> None:
+@pytest.mark.parametrize(
+    "sign", [{"name": "E", "connect.internal.type": "MapEntry"}, {"name": "MapEntry", "namespace": "io.confluent.connect.avro"}]
+)
+def test_the_keys_of_a_map_are_read_as_text(sign: dict[str, Any]) -> None:
     registry = MemoryRegistry()
     fields = [{"name": "key", "type": "int"}, {"name": "value", "type": "string"}]
-    entry = {"type": "record", "name": "E", "fields": fields, "connect.internal.type": "MapEntry"}
+    entry = {"type": "record", "fields": fields, **sign}
     schema = {"type": "record", "name": "R", "fields": [{"name": "V", "type": {"type": "array", "items": entry}}]}
     schema_id = registry.register("t-value", "AVRO", json.dumps(schema))
-    reader = serde(FormatSpec("AVRO", registry=registry.location, subject="t-value"), [Column("V", map_of(STRING, STRING))])
+    spec = FormatSpec("AVRO", registry=registry.location, subject="t-value")
+    assert str(schema_type(spec)) == "STRUCT<V MAP<INTEGER, STRING>>"
+    reader = serde(spec, [Column("V", map_of(STRING, STRING))])
     assert reader.decode(avro_bytes(schema, {"V": [{"key": 7, "value": "x"}]}, schema_id)) == ({"7": "x"},)
 
 
