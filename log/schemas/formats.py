@@ -144,7 +144,7 @@ _FORMATS = (
         _PROTO_LAYOUTS, True,
     ),
     Format(
-        "PROTOBUF_NOSR", _TYPED, True, False, None, proto_format.make_bare_decode, proto_format.make_bare_encode, None, _NULLABLE,
+        "PROTOBUF_NOSR", _TYPED, True, True, None, proto_format.make_bare_decode, proto_format.make_bare_encode, None, _NULLABLE,
         _BARE_PROTO_LAYOUTS, make_part_decode=proto_format.make_bare_decode,
     ),
 )  # fmt: skip

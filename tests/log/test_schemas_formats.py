@@ -181,6 +181,21 @@ def test_delimited_null_first_field_and_other_delimiter() -> None:
 
 
 @pytest.mark.parametrize(
+    ("type", "value", "data"),
+    [
+        (BIGINT, 5, b"\x08\x05"),
+        (STRING, "x", b"\n\x01x"),
+        (struct(Column("A", BIGINT), Column("B", STRING)), {"A": 5, "B": "x"}, b"\x08\x05\x12\x01x"),
+        (STRING, None, None),
+    ],
+)
+def test_a_single_column_may_be_a_protobuf_message_itself(type: object, value: object, data: bytes | None) -> None:
+    s = serde(FormatSpec("PROTOBUF_NOSR", is_wrapped=False), columns(V=type))
+    assert s.encode((value,)) == data
+    assert s.decode(data) == (None if data is None else (value,))
+
+
+@pytest.mark.parametrize(
     ("type", "text", "value"),
     [(BOOLEAN, "TRUE", True), (BOOLEAN, "yes", False), (BYTES, "dmFy", b"var"), (BYTES, "YQ", b"a"), (BYTES, "YQ==", b"a")],
 )
