@@ -382,10 +382,10 @@ def _written(type: DataType, name: str, *, is_inner: bool = False) -> Any:
             assert type.element is not None
             namespace, _, simple = name.rpartition(".")
             fields = [
-                {"name": "key", "type": ["null", _written(type.key, f"{name}_key", is_inner=True)], "default": None},
-                {"name": "value", "type": ["null", _written(type.element, f"{name}_value", is_inner=True)], "default": None},
+                {"name": "key", "type": ["null", _written(type.key, f"{name}_MapKey", is_inner=True)], "default": None},
+                {"name": "value", "type": ["null", _written(type.element, f"{name}_MapValue", is_inner=True)], "default": None},
             ]
             entry = {"type": "record", "name": simple, "namespace": namespace, "fields": fields, ENTRY_MARK: MAP_ENTRY}
-            return {"type": "array", "items": entry, ENTRY_MARK: MAP_ENTRY}
+            return {"type": "array", "items": entry, "connect.name": name}
         case _:
             return _WRITTEN[type.kind]

@@ -205,6 +205,17 @@ def test_avro_is_read_as_the_column_says(written: Any, value: Any, type: DataTyp
     assert reader.decode(avro_bytes(schema, {"V": value}, schema_id)) == (read,)
 
 
+def test_a_map_is_an_array_of_entries_named_as_connect_names_them() -> None:
+    registry = MemoryRegistry()
+    spec = FormatSpec("AVRO", registry=registry.location, subject="t-value")
+    serde(spec, [Column("M", map_of(STRING, struct(Column("X", BIGINT))))]).encode(({"k": {"X": 1}},))
+    union = json.loads(registry_at(registry.location).latest("t-value").text)["fields"][0]["type"]
+    assert union[1]["connect.name"] == "io.confluent.ksql.avro_schemas.KsqlDataSourceSchema_M"
+    entry = union[1]["items"]
+    assert (entry["name"], entry["connect.internal.type"]) == ("KsqlDataSourceSchema_M", "MapEntry")
+    assert entry["fields"][1]["type"][1]["name"] == "KsqlDataSourceSchema_M_MapValue"
+
+
 @pytest.mark.parametrize(
     "sign", [{"name": "E", "connect.internal.type": "MapEntry"}, {"name": "MapEntry", "namespace": "io.confluent.connect.avro"}]
 )
