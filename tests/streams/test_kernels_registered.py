@@ -291,6 +291,24 @@ def test_oneofs_are_written_as_the_serde_writes_them(others: tuple[int, int]) ->
     assert decoded(found, written)[0] == [tuple(_comparable(value) for value in row) for row in expected]
 
 
+def test_unions_in_json_are_read_and_written_as_the_serde_does() -> None:
+    text = '{"type": "object", "properties": {"ID": {"type": "integer"}, "U": {"type": ["null", "string", "integer"]}}}'
+    names = [f"io.confluent.connect.json.OneOf.field.{i}" for i in range(2)]
+    registry = MemoryRegistry()
+    registry.register("s", "JSON", text)
+    spec = FormatSpec("JSON_SR", registry=registry.location, subject="s", uses_latest=True)
+    columns = (Column("ID", BIGINT), Column("U", struct(Column(names[0], STRING), Column(names[1], BIGINT))))
+    branches = [{names[0]: "é", names[1]: None}, {names[0]: None, names[1]: 5}, None]
+    rows: list[tuple[Any, ...]] = [(n, branches[n % len(branches)]) for n in range(60)]
+    written = encoded(spec, columns, rows)[: len(rows)]
+    assert written[1] == b'\0\0\0\0\1{"ID":1,"U":5}'
+    assert written == [serde(spec, columns).encode(row) for row in rows]
+    for used in ({"ID", "U"}, {"ID"}):
+        found, failed = decoded(ValueDecoder(spec, columns, frozenset(used)), written)
+        assert not failed
+        assert found == [tuple(_comparable(value) for value in row[: len(used)]) for row in rows]
+
+
 def test_a_value_that_its_column_cannot_hold_is_reported_and_the_others_are_read() -> None:
     registry = MemoryRegistry()
     wide = FormatSpec("AVRO", registry=registry.location, subject="s")
