@@ -446,7 +446,7 @@ def value_format(
         at = options.span("WRAP_SINGLE_VALUE")
         if not (format.can_wrap if wraps else format.can_unwrap):
             raise StatementError(f"Format '{name}' does not support 'WRAP_SINGLE_VALUE' set to '{str(wraps).lower()}'.", at)
-        if len(columns) > 1:
+        if len(columns) != 1:
             raise StatementError("'WRAP_SINGLE_VALUE' is only valid for single-field value schemas", at)
     can_wrap = format is not None and format.can_wrap
     wraps_by_default = wraps_by_default or (can_wrap and format is not None and not format.can_unwrap)
