@@ -385,7 +385,8 @@ def _written(type: DataType, name: str, *, is_inner: bool = False) -> Any:
                 {"name": "key", "type": ["null", _written(type.key, f"{name}_MapKey", is_inner=True)], "default": None},
                 {"name": "value", "type": ["null", _written(type.element, f"{name}_MapValue", is_inner=True)], "default": None},
             ]
-            entry = {"type": "record", "name": simple, "namespace": namespace, "fields": fields, ENTRY_MARK: MAP_ENTRY}
+            outer = {"namespace": namespace} if namespace and not is_inner else {}
+            entry = {"type": "record", "name": simple, **outer, "fields": fields, ENTRY_MARK: MAP_ENTRY}
             return {"type": "array", "items": entry, "connect.name": name}
         case _:
             return _WRITTEN[type.kind]
