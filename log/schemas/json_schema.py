@@ -35,6 +35,7 @@ from .types import (
 from .types import array as array_of
 
 _CONNECT = "org.apache.kafka.connect.data."
+_REFERRED = "referred to"
 _INTEGER_TYPES: Mapping[str, DataType] = {"int8": INTEGER, "int16": INTEGER, "int32": INTEGER, "int64": BIGINT}
 _TITLES: Mapping[str, DataType] = {f"{_CONNECT}Date": DATE, f"{_CONNECT}Time": TIME, f"{_CONNECT}Timestamp": TIMESTAMP}
 _WRITTEN: Mapping[Kind, Mapping[str, Any]] = {
@@ -50,12 +51,21 @@ _WRITTEN: Mapping[Kind, Mapping[str, Any]] = {
 }
 
 
-def parse_json_schema(text: str) -> Any:
-    """Return a JSON Schema as data.
+def parse_json_schema(text: str, references: Sequence[tuple[str, str]] = ()) -> Any:
+    """Return a JSON Schema as data, with the schemas that it refers to in it: `$ref` of each begins with `#`.
 
     Raises:
         DecodeError: not JSON, or neither an object nor a boolean.
     """
+    found = _parsed(text)
+    if not references or not isinstance(found, dict):
+        return found
+    places = {name: f"#/{_REFERRED}/{name.replace('~', '~0').replace('/', '~1')}" for name, _ in references}
+    inner = {name: _moved(_parsed(referred), places[name], places) for name, referred in references}
+    return {**_moved(found, "#", places), _REFERRED: inner}
+
+
+def _parsed(text: str) -> Any:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -63,6 +73,21 @@ def parse_json_schema(text: str) -> Any:
     if not isinstance(found, dict | bool):
         raise DecodeError(f"a JSON Schema is an object, found {text[:80]!r}")
     return found
+
+
+def _moved(schema: Any, place: str, places: Mapping[str, str]) -> Any:
+    """Return a schema that stands at a place of another one, with what it refers to at theirs."""
+    if isinstance(schema, list):
+        return [_moved(each, place, places) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    moved = {name: _moved(each, place, places) for name, each in schema.items()}
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        document, _, fragment = reference.partition("#")
+        if not document or document in places:
+            moved["$ref"] = places.get(document, place) + fragment
+    return moved
 
 
 def column_type(schema: Any, *, root: Any = None, depth: int = 0, extent: Extent | None = None) -> DataType:

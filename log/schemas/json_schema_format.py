@@ -29,7 +29,7 @@ def write_schema(spec: FormatSpec, columns: tuple[Column, ...]) -> str:
 
 def read_schema(registered: RegisteredSchema, full_name: str) -> DataType:
     """Return the type of a registered schema."""
-    return column_type(parse_json_schema(registered.text))
+    return column_type(parse_json_schema(registered.text, registered.texts))
 
 
 def check_schema(registered: RegisteredSchema, spec: FormatSpec, columns: tuple[Column, ...]) -> None:
@@ -160,5 +160,5 @@ def _schema_id(spec: FormatSpec, columns: tuple[Column, ...]) -> int:
 
 def target(registered: RegisteredSchema, full_name: str) -> Target:
     """Return what a registered schema takes from who writes with it."""
-    schema = parse_json_schema(registered.text)
+    schema = parse_json_schema(registered.text, registered.texts)
     return Target("JSON", column_type(schema), frozenset(required_properties(schema)))

@@ -40,6 +40,7 @@ from logflume.log.schemas import (
     serde,
     struct,
 )
+from logflume.log.schemas.registries import Reference
 
 FRAMED = ("AVRO", "JSON_SR", "PROTOBUF")
 SCALARS: dict[DataType, st.SearchStrategy[Any]] = {
@@ -365,6 +366,25 @@ def test_a_foreign_protobuf_message_becomes_columns() -> None:
 
 def type_of(message: Any) -> Any:
     return type(message)
+
+
+def test_a_json_schema_may_refer_to_others() -> None:
+    registry = MemoryRegistry()
+    registry.register("zip", "JSON", '{"$defs": {"code": {"type": "integer"}}}')
+    fields = {"zip": {"$ref": "a/zip.json#/$defs/code"}, "street": {"$ref": "#/$defs/s"}}
+    place = {"properties": fields, "$defs": {"s": {"type": "string"}}}
+    registry.register("place", "JSON", json.dumps(place), references=[Reference("a/zip.json", "zip", 1)])
+    fields = {"to": {"$ref": "place.json"}, "n": {"$ref": "#/$defs/s"}}
+    order = {"type": "object", "required": ["to"], "properties": fields, "$defs": {"s": {"type": "number"}}}
+    registry.register("t-value", "JSON", json.dumps(order), references=[Reference("place.json", "place", 1)])
+    spec = FormatSpec("JSON_SR", registry=registry.location, subject="t-value", uses_latest=True)
+    type = schema_type(spec)
+    assert str(type) == "STRUCT<to STRUCT<zip BIGINT, street STRING>, n DOUBLE>"
+    data = serde(spec, type.fields).encode(({"zip": 7, "street": "s"}, 1.5))
+    assert data is not None
+    assert serde(spec, type.fields).decode(data) == ({"zip": 7, "street": "s"}, 1.5)
+    with pytest.raises(InvalidInput, match="its field to has no default and no column"):
+        serde(spec, type.fields[1:]).encode((1.5,))
 
 
 @pytest.mark.parametrize(
