@@ -14,6 +14,7 @@ from typing import Any
 from logflume.log.errors import DecodeError
 
 from .extent import Extent
+from .json_references import as_one
 from .json_unions import is_union, union_of
 from .types import (
     BIGINT,
@@ -35,7 +36,6 @@ from .types import (
 from .types import array as array_of
 
 _CONNECT = "org.apache.kafka.connect.data."
-_REFERRED = "referred to"
 _INTEGER_TYPES: Mapping[str, DataType] = {"int8": INTEGER, "int16": INTEGER, "int32": INTEGER, "int64": BIGINT}
 _TITLES: Mapping[str, DataType] = {f"{_CONNECT}Date": DATE, f"{_CONNECT}Time": TIME, f"{_CONNECT}Timestamp": TIMESTAMP}
 _WRITTEN: Mapping[Kind, Mapping[str, Any]] = {
@@ -52,17 +52,16 @@ _WRITTEN: Mapping[Kind, Mapping[str, Any]] = {
 
 
 def parse_json_schema(text: str, references: Sequence[tuple[str, str]] = ()) -> Any:
-    """Return a JSON Schema as data, with the schemas that it refers to in it: `$ref` of each begins with `#`.
+    """Return a JSON Schema as data, with the schemas that it refers to in it.
 
     Raises:
-        DecodeError: not JSON, or neither an object nor a boolean.
+        DecodeError: not JSON, neither an object nor a boolean, nested too deeply, or referring to what is no URI.
     """
-    found = _parsed(text)
-    if not references or not isinstance(found, dict):
-        return found
-    places = {name: f"#/{_REFERRED}/{name.replace('~', '~0').replace('/', '~1')}" for name, _ in references}
-    inner = {name: _moved(_parsed(referred), places[name], places) for name, referred in references}
-    return {**_moved(found, "#", places), _REFERRED: inner}
+    schema, others = _parsed(text), {name: _parsed(referred) for name, referred in references}
+    try:
+        return as_one(schema, others)
+    except (RecursionError, ValueError) as error:
+        raise DecodeError(f"not a JSON Schema: {error} ({text[:80]!r})") from None
 
 
 def _parsed(text: str) -> Any:
@@ -73,21 +72,6 @@ def _parsed(text: str) -> Any:
     if not isinstance(found, dict | bool):
         raise DecodeError(f"a JSON Schema is an object, found {text[:80]!r}")
     return found
-
-
-def _moved(schema: Any, place: str, places: Mapping[str, str]) -> Any:
-    """Return a schema that stands at a place of another one, with what it refers to at theirs."""
-    if isinstance(schema, list):
-        return [_moved(each, place, places) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    moved = {name: _moved(each, place, places) for name, each in schema.items()}
-    reference = schema.get("$ref")
-    if isinstance(reference, str):
-        document, _, fragment = reference.partition("#")
-        if not document or document in places:
-            moved["$ref"] = places.get(document, place) + fragment
-    return moved
 
 
 def column_type(schema: Any, *, root: Any = None, depth: int = 0, extent: Extent | None = None) -> DataType:
@@ -198,9 +182,11 @@ def _referred(reference: str, root: Any) -> Any:
     found = root
     for step in filter(None, reference[1:].split("/")):
         step = step.replace("~1", "/").replace("~0", "~")
-        if not isinstance(found, dict) or step not in found:
+        held = dict(enumerate(found)) if isinstance(found, list) else found
+        key = int(step) if isinstance(found, list) and step.isdecimal() else step
+        if not isinstance(held, dict) or key not in held:
             raise DecodeError(f"the JSON Schema refers to {reference!r}, which is not there")
-        found = found[step]
+        found = held[key]
     return found
 
 

@@ -368,6 +368,37 @@ def type_of(message: Any) -> Any:
     return type(message)
 
 
+@pytest.mark.parametrize(
+    ("reference", "name", "definition"),
+    [
+        ("place.json", "place.json", {}),
+        ("place.json#/$defs/p", "place.json", {}),
+        ("place.json#p", "place.json", {"$anchor": "p"}),
+        ("http://shop/place.json", "place.json", {}),
+        ("place.json", "http://shop/place.json", {}),
+        ("http://other/p.json", "place.json", {"$id": "http://other/p.json"}),
+        ("p.json", "place.json", {"$id": "p.json"}),
+    ],
+)
+def test_what_a_json_schema_refers_to_is_found_as_uris_are(reference: str, name: str, definition: dict[str, str]) -> None:
+    registry = MemoryRegistry()
+    place = {"$ref": "#/$defs/p", "$defs": {"p": {"oneOf": [{"type": "null"}, {"$ref": "#/$defs/q/anyOf/0"}], **definition},
+        "q": {"anyOf": [{"properties": {"street": {"type": "string"}}}]}}}  # fmt: skip
+    registry.register("place", "JSON", json.dumps(place))
+    order = {"$id": "http://shop/order.json", "type": "object", "properties": {"to": {"$ref": reference}}}
+    registry.register("t-value", "JSON", json.dumps(order), references=[Reference(name, "place", 1)])
+    spec = FormatSpec("JSON_SR", registry=registry.location, subject="t-value")
+    assert str(schema_type(spec)) == "STRUCT<to STRUCT<street STRING>>"
+
+
+@pytest.mark.parametrize("schema", ['{"$id": "http://shop/s", "$ref": "http://["}', '{"not": ' * 3000 + "{}" + "}" * 3000])
+def test_a_json_schema_that_cannot_be_followed_is_refused(schema: str) -> None:
+    registry = MemoryRegistry()
+    registry.register("t-value", "JSON", schema)
+    with pytest.raises(DecodeError, match="not a JSON Schema"):
+        schema_type(FormatSpec("JSON_SR", registry=registry.location, subject="t-value"))
+
+
 def test_a_json_schema_may_refer_to_others() -> None:
     registry = MemoryRegistry()
     registry.register("zip", "JSON", '{"$defs": {"code": {"type": "integer"}}}')
