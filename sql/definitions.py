@@ -10,7 +10,7 @@ from logflume.log.schemas import Column, FormatSpec
 from . import ast
 from .binding.context import Context
 from .binding.scope import RESERVED_COLUMNS
-from .catalog import OWN_QUERY_IDS, Catalog, SourceInfo
+from .catalog import OWN_QUERY_IDS, Catalog, SourceInfo, WindowInfo
 from .connectors import create_connector, drop_connector
 from .errors import NotSupported, StatementError, for_tests_only
 from .options import check_format
@@ -85,14 +85,14 @@ def check_is_free(name: str, is_table: bool, catalog: Catalog, span: ast.Span) -
 
 
 def check_replacement(old: SourceInfo, new: SourceInfo, span: ast.Span) -> None:
-    """Refuse a replacement that would make data unreadable: other kind, key, formats, topic, or columns lost."""
+    """Refuse a replacement that would make data unreadable: other kind, key, formats, windows, topic, or columns lost."""
     if old.is_table != new.is_table:
         raise _not_upgradeable(old, "type", f"K{old.kind}", f"K{new.kind}", span)
     if old.is_read_only or new.is_read_only:
         raise StatementError(
             f"Cannot add {new.kind.lower()} '{new.name}': CREATE OR REPLACE is not supported on source {new.kind.lower()}s.", span
         )
-    if old.topic != new.topic or old.key_format != new.key_format or old.value_format != new.value_format:
+    if any(getattr(old, each) != getattr(new, each) for each in ("topic", "key_format", "value_format", "window")):
         raise _not_upgradeable(old, "topic", _topic_text(old, new), _topic_text(new, old), span)
     if old.timestamp != new.timestamp:
         raise _not_upgradeable(old, "timestampColumn", _timestamp_text(old), _timestamp_text(new), span)
@@ -125,7 +125,14 @@ def _topic_text(source: SourceInfo, other: SourceInfo) -> str:
         ", ".join([own.name, *(f"{f.name}={getattr(own, f.name)!r}" for f in fields(own) if _differs(own, its, f.name))])
         for own, its in ((source.key_format, other.key_format), (source.value_format, other.value_format))
     )
-    return f"{source.topic} (key {key}; value {value})"
+    windows = "" if source.window == other.window else f", {_window_text(source.window)}"
+    return f"{source.topic} (key {key}{windows}; value {value})"
+
+
+def _window_text(window: WindowInfo | None) -> str:
+    if window is None:
+        return "not windowed"
+    return f"{window.kind} windows" if window.size_ms is None else f"{window.kind} windows of {window.size_ms} ms"
 
 
 def _differs(own: FormatSpec, other: FormatSpec, name: str) -> bool:

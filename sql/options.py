@@ -221,6 +221,10 @@ class Side:
         return f"{self.name}_PROTOBUF_NULLABLE_REPRESENTATION"
 
     @property
+    def delimiter(self) -> str:
+        return f"{self.name}_DELIMITER"
+
+    @property
     def registration(self) -> tuple[str, ...]:
         """The properties that say how schemas are named, registered and told; only formats with a registry know them."""
         names = ("SUBJECT_NAMING", "USE_LATEST_SCHEMA", "REGISTER_SCHEMA", "NORMALIZE_SCHEMA", "SCHEMA_ID_PLACE")
@@ -424,7 +428,7 @@ def key_format(name: str, columns: tuple[Column, ...], options: Options, *, span
     Raises:
         StatementError: the format cannot hold the columns.
     """
-    delimiter = _delimiter_for("KEY", name, options)
+    delimiter = _delimiter_for(KEY_SIDE, name, options)
     spec = FormatSpec(name, is_wrapped=len(columns) != 1 or not format_of(name).can_unwrap, delimiter=delimiter)
     for column in columns:
         check_key_type(column, span)
@@ -442,12 +446,12 @@ def value_format(
         at = options.span("WRAP_SINGLE_VALUE")
         if not (format.can_wrap if wraps else format.can_unwrap):
             raise StatementError(f"Format '{name}' does not support 'WRAP_SINGLE_VALUE' set to '{str(wraps).lower()}'.", at)
-        if len(columns) > 1:
+        if len(columns) != 1:
             raise StatementError("'WRAP_SINGLE_VALUE' is only valid for single-field value schemas", at)
     can_wrap = format is not None and format.can_wrap
     wraps_by_default = wraps_by_default or (can_wrap and format is not None and not format.can_unwrap)
     is_wrapped = can_wrap and (wraps_by_default if wraps is None else wraps or len(columns) != 1)
-    delimiter = _delimiter_for("VALUE", name, options)
+    delimiter = _delimiter_for(VALUE_SIDE, name, options)
     spec = FormatSpec(name, is_wrapped=is_wrapped or len(columns) != 1, delimiter=delimiter)
     check_format(spec, columns, is_key=False, span=span)
     return spec
@@ -464,10 +468,10 @@ def check_schema(spec: FormatSpec, columns: tuple[Column, ...], span: Span) -> N
         raise StatementError(str(error), span) from None
 
 
-def _delimiter_for(side: str, name: str, options: Options) -> str:
-    delimiter: str = options.get(f"{side}_DELIMITER", ",")
-    if f"{side}_DELIMITER" in options and name != "DELIMITED":
-        raise StatementError(f"{name} does not support the following configs: [delimiter]", options.span(f"{side}_DELIMITER"))
+def _delimiter_for(side: Side, name: str, options: Options) -> str:
+    delimiter: str = options.get(side.delimiter, ",")
+    if side.delimiter in options and name != "DELIMITED":
+        raise StatementError(f"{name} does not support the following configs: [delimiter]", options.span(side.delimiter))
     return delimiter
 
 

@@ -304,8 +304,9 @@ def plan_create_as(s: ast.CreateAs, context: Context, *, query_id: str) -> Plann
     _check_own_topic(topic, options.span("KAFKA_TOPIC"))
     _check_loop(topic, bound, _without(s, context.catalog), s.span)
     _check_letters(topic, bound, context, s.span)
-    key_spec = _sink_key(registered(key_spec, KEY_SIDE, topic, options, context), s.name)
-    value_spec = _inherited(registered(value_spec, VALUE_SIDE, topic, options, context), first, options)
+    key_spec = _inherited(registered(key_spec, KEY_SIDE, topic, options, context), first.key_format, KEY_SIDE, options)
+    key_spec = _sink_key(key_spec, s.name)
+    value_spec = _inherited(registered(value_spec, VALUE_SIDE, topic, options, context), first.value_format, VALUE_SIDE, options)
     _check_sink_schemas(bound, key_spec, value_spec, topic, options, at)
     partitions = options.get("PARTITIONS") or context.partitions.get(first.topic)
     info = SourceInfo(
@@ -473,13 +474,12 @@ def _sink_formats(bound: BoundQuery, options: Options, context: Context) -> tupl
     return options.get("KEY_FORMAT") or both or inherited, options.get("VALUE_FORMAT") or both or first.value_format.name
 
 
-def _inherited(spec: FormatSpec, first: SourceInfo, options: Options) -> FormatSpec:
-    """A sink writes values with the delimiter and the nulls of its source unless told otherwise."""
-    source = first.value_format
+def _inherited(spec: FormatSpec, source: FormatSpec, side: Side, options: Options) -> FormatSpec:
+    """A sink is written with the delimiter and the nulls of its source unless told otherwise."""
     if spec.name != source.name:
         return spec
-    delimiter = spec.delimiter if "VALUE_DELIMITER" in options else source.delimiter
-    nullables = spec.nullables if VALUE_SIDE.nullables in options else source.nullables
+    delimiter = spec.delimiter if side.delimiter in options else source.delimiter
+    nullables = spec.nullables if side.nullables in options else source.nullables
     return replace(spec, delimiter=delimiter, nullables=nullables)
 
 

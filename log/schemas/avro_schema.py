@@ -39,6 +39,7 @@ DEFAULT_FULL_NAME = f"{AVRO_NAMESPACE}.KsqlDataSourceSchema"
 CONNECT_DECIMAL = "org.apache.kafka.connect.data.Decimal"
 ENTRY_MARK = "connect.internal.type"
 MAP_ENTRY = "MapEntry"
+CONNECT_MAP_ENTRY = f"io.confluent.connect.avro.{MAP_ENTRY}"
 _NAMED = ("record", "error", "enum", "fixed")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _PRIMITIVES: Mapping[str, DataType] = {
@@ -234,14 +235,24 @@ def column_type(schema: Any, *, named: Named | None = None, namespace: str = "",
         if kind == "fixed" and schema["size"] < 1:
             raise DecodeError(f"the Avro type {schema['name']} has no bytes; columns cannot hold that")
     if kind == "array":
-        entry = schema["items"]
-        if isinstance(entry, dict) and entry.get(ENTRY_MARK, schema.get(ENTRY_MARK)) == MAP_ENTRY:
-            types = {column.name: column.type for column in inner(entry).fields}
-            return map_of(types["key"], types["value"])
-        return array_of(inner(entry))
+        item = inner(schema["items"])
+        if not is_map(schema, named, namespace):
+            return array_of(item)
+        types = {column.name: column.type for column in item.fields}
+        return map_of(types["key"], types["value"])
     if kind == "map":
         return map_of(STRING, inner(schema["values"]))
     return _annotated(kind, schema) or _PRIMITIVES.get(kind) or inner(named.get(kind, namespace))
+
+
+def is_map(array: Mapping[str, Any], named: Named, namespace: str) -> bool:
+    """Whether an array is of the entries of a map: by their mark, or by their name, as Connect's first versions wrote them."""
+    entry = array["items"]
+    if isinstance(entry, str) and not is_primitive(entry):
+        entry = named.get(entry, namespace)
+    if not isinstance(entry, dict):
+        return False
+    return entry.get(ENTRY_MARK, array.get(ENTRY_MARK)) == MAP_ENTRY or full_name(entry, namespace) == CONNECT_MAP_ENTRY
 
 
 def _annotated(kind: str, schema: Mapping[str, Any]) -> DataType | None:
@@ -371,10 +382,11 @@ def _written(type: DataType, name: str, *, is_inner: bool = False) -> Any:
             assert type.element is not None
             namespace, _, simple = name.rpartition(".")
             fields = [
-                {"name": "key", "type": ["null", _written(type.key, f"{name}_key", is_inner=True)], "default": None},
-                {"name": "value", "type": ["null", _written(type.element, f"{name}_value", is_inner=True)], "default": None},
+                {"name": "key", "type": ["null", _written(type.key, f"{name}_MapKey", is_inner=True)], "default": None},
+                {"name": "value", "type": ["null", _written(type.element, f"{name}_MapValue", is_inner=True)], "default": None},
             ]
-            entry = {"type": "record", "name": simple, "namespace": namespace, "fields": fields, ENTRY_MARK: MAP_ENTRY}
-            return {"type": "array", "items": entry, ENTRY_MARK: MAP_ENTRY}
+            outer = {"namespace": namespace} if namespace and not is_inner else {}
+            entry = {"type": "record", "name": simple, **outer, "fields": fields, ENTRY_MARK: MAP_ENTRY}
+            return {"type": "array", "items": entry, "connect.name": name}
         case _:
             return _WRITTEN[type.kind]

@@ -9,7 +9,7 @@ from typing import Any
 
 from logflume.log.errors import DecodeError
 
-from .avro_schema import ENTRY_MARK, MAP_ENTRY, Named, branch_name, full_name, is_primitive, without_null
+from .avro_schema import Named, branch_name, full_name, is_map, is_primitive, without_null
 from .coerce import fit_decimal, from_unscaled, java_double_text, java_float_text, json_to_text, unscaled
 from .types import Column, DataType, Kind
 
@@ -68,7 +68,7 @@ def _of_container(kind: str, schema: Any, type: DataType, path: str, named: Name
         assert type.element is not None
         each = from_avro(schema["values"], type.element, path, named, namespace)
         return lambda value: {key: each(item) for key, item in value.items()}
-    if kind == "array" and type.kind is Kind.MAP and schema["items"].get(ENTRY_MARK, schema.get(ENTRY_MARK)) == MAP_ENTRY:
+    if kind == "array" and type.kind is Kind.MAP and is_map(schema, named, namespace):
         assert type.key is not None
         assert type.element is not None
         entry = struct_of_entry(type.key, type.element)

@@ -136,15 +136,15 @@ _FORMATS = (
         "AVRO", _TYPED, True, True, None, avro_format.make_decode, avro_format.make_encode, _AVRO, _NAMED, _AVRO_LAYOUTS, True
     ),
     Format(
-        "JSON_SR", _TYPED, True, True, None, json_schema_format.make_decode, json_schema_format.make_encode, _JSON,
-        layouts=_JSON_LAYOUTS, is_by_name=True,
+        "JSON_SR", _TYPED, True, True, None, json_schema_format.make_decode, json_schema_format.make_encode, _JSON, _NAMED,
+        _JSON_LAYOUTS, True,
     ),
     Format(
         "PROTOBUF", _TYPED, True, False, None, proto_format.make_decode, proto_format.make_encode, _PROTO, _PROTO_SETTINGS,
         _PROTO_LAYOUTS, True,
     ),
     Format(
-        "PROTOBUF_NOSR", _TYPED, True, False, None, proto_format.make_bare_decode, proto_format.make_bare_encode, None, _NULLABLE,
+        "PROTOBUF_NOSR", _TYPED, True, True, None, proto_format.make_bare_decode, proto_format.make_bare_encode, None, _NULLABLE,
         _BARE_PROTO_LAYOUTS, make_part_decode=proto_format.make_bare_decode,
     ),
 )  # fmt: skip

@@ -47,7 +47,7 @@ def make_decode(spec: FormatSpec, columns: tuple[Column, ...]) -> Decode:
 
 def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Encode:
     """Return the encoder of rows of these columns: nulls explicit, bytes as base64, decimals as exact plain numbers."""
-    prepare = [_preparer(column.type, is_plain=spec.is_plain) for column in columns]
+    prepare = [preparer(column.type, is_plain=spec.is_plain) for column in columns]
     needs_preparation = [(i, f) for i, f in enumerate(prepare) if f is not None]
 
     def prepared(row: Row) -> list[Any]:
@@ -208,19 +208,24 @@ def _dumps(dumps: Callable[[Any], bytes], value: Any) -> bytes:
 
 
 def _exact_decoder(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[bytes], Row | None]:
-    def decode_bare(data: bytes) -> Row | None:
-        value = parse_exactly(data)
+    read = make_read(spec, columns)
+    return lambda data: read(parse_exactly(data))
+
+
+def make_read(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Any], Row | None]:
+    """Return what makes a row of JSON that was parsed exactly."""
+
+    def read_bare(value: Any) -> Row | None:
         return None if value is None else (coerce.from_json(value, columns[0].type, "$"),)
 
-    def decode_object(data: bytes) -> Row | None:
-        value = parse_exactly(data)
+    def read_object(value: Any) -> Row | None:
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise DecodeError(f"expected a JSON object with {[c.name for c in columns]}, found {bytes(data[:40])!r}")
+            raise DecodeError(f"expected a JSON object with {[c.name for c in columns]}, found {str(value)[:40]!r}")
         return tuple(coerce.struct_from_json(value, columns, "$").values())
 
-    return decode_bare if not spec.is_wrapped and len(columns) == 1 else decode_object
+    return read_bare if not spec.is_wrapped and len(columns) == 1 else read_object
 
 
 def _bare_decoder(column: Column, exact: Callable[[bytes], Row | None]) -> Decode:
@@ -392,7 +397,7 @@ def _fitter(type: DataType) -> Callable[[Any], Any] | None:
     return lambda value: coerce.fit_decimal(value, type, "$")
 
 
-def _preparer(type: DataType, *, is_plain: bool) -> Callable[[Any], Any] | None:
+def preparer(type: DataType, *, is_plain: bool) -> Callable[[Any], Any] | None:
     """Return what must be done to a value of `type` before msgspec writes it; None: nothing."""
     match type.kind:
         case Kind.TIMESTAMP | Kind.DATE | Kind.TIME if is_plain:
@@ -403,17 +408,17 @@ def _preparer(type: DataType, *, is_plain: bool) -> Callable[[Any], Any] | None:
             return _finite_or_text
         case Kind.DECIMAL:
             return _plain_decimal
-        case Kind.ARRAY if type.element is not None and (f := _preparer(type.element, is_plain=is_plain)) is not None:
+        case Kind.ARRAY if type.element is not None and (f := preparer(type.element, is_plain=is_plain)) is not None:
             each = f
             return lambda value: [None if item is None else each(item) for item in value]
         case Kind.MAP if type.element is not None:
-            item_of = _preparer(type.element, is_plain=is_plain)
+            item_of = preparer(type.element, is_plain=is_plain)
             if item_of is None:
                 return _with_text_keys
             each = item_of
             return lambda value: {key: None if item is None else each(item) for key, item in _with_text_keys(value).items()}
         case Kind.STRUCT:
-            by_name = {field.name: _preparer(field.type, is_plain=is_plain) for field in type.fields}
+            by_name = {field.name: preparer(field.type, is_plain=is_plain) for field in type.fields}
             return lambda value: {
                 name: item if (item := value.get(name)) is None or f is None else f(item) for name, f in by_name.items()
             }

@@ -2,7 +2,7 @@
 
 A column of our own schemas is `oneOf` null and its type, with `connect.index` as its place and `connect.type` where JSON's types
 are too few. A schema of somebody else is read by the same words where they are there, else integers are BIGINT and numbers
-DOUBLE, and an object with properties is a struct, without them a map.
+DOUBLE, and an object with properties is a struct, without them a map. One of several types is a union (`json_unions.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Any
 from logflume.log.errors import DecodeError
 
 from .extent import Extent
+from .json_references import as_one
+from .json_unions import is_union, union_of
 from .types import (
     BIGINT,
     BOOLEAN,
@@ -49,12 +51,20 @@ _WRITTEN: Mapping[Kind, Mapping[str, Any]] = {
 }
 
 
-def parse_json_schema(text: str) -> Any:
-    """Return a JSON Schema as data.
+def parse_json_schema(text: str, references: Sequence[tuple[str, str]] = ()) -> Any:
+    """Return a JSON Schema as data, with the schemas that it refers to in it.
 
     Raises:
-        DecodeError: not JSON, or neither an object nor a boolean.
+        DecodeError: not JSON, neither an object nor a boolean, nested too deeply, or referring to what is no URI.
     """
+    schema, others = _parsed(text), {name: _parsed(referred) for name, referred in references}
+    try:
+        return as_one(schema, others)
+    except (RecursionError, ValueError) as error:
+        raise DecodeError(f"not a JSON Schema: {error} ({text[:80]!r})") from None
+
+
+def _parsed(text: str) -> Any:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -81,46 +91,61 @@ def column_type(schema: Any, *, root: Any = None, depth: int = 0, extent: Extent
 
     if "$ref" in schema:
         return inner(_referred(schema["$ref"], root))
+    parts = list(_parts(schema, root, []))
+    properties = {name: each for part in parts for name, each in part.get("properties", {}).items()}
+    if properties and schema.get("connect.type") != "map":
+        return struct(*(Column(name, inner(each)) for name, each in _in_order(properties)))
+    for part in parts:
+        branches = _branches(part)
+        if branches:
+            types = [inner(each) for each in branches]
+            return types[0] if len(types) == 1 else union_of(types)
+    return _by_type(next((part for part in parts if "type" in part), schema), inner)
+
+
+def _parts(schema: Any, root: Any, seen: list[Any]) -> Iterator[Mapping[str, Any]]:
+    """Give a schema and all that `allOf` adds to it."""
+    if not isinstance(schema, dict) or any(schema is each for each in seen):
+        return
+    seen.append(schema)
+    if "$ref" in schema:
+        yield from _parts(_referred(schema["$ref"], root), root, seen)
+        return
+    yield schema
+    for each in schema.get("allOf", ()):
+        yield from _parts(each, root, seen)
+
+
+def _branches(schema: Mapping[str, Any]) -> list[Any]:
+    """Return the schemas of which a value has one, without null."""
     for word in ("oneOf", "anyOf"):
         if word in schema:
-            branches = [each for each in schema[word] if not (isinstance(each, dict) and each.get("type") == "null")]
-            if len(branches) == 1:
-                return inner(branches[0])
-            return struct(*(Column(f"connect_union_field_{i}", inner(each)) for i, each in enumerate(branches)))
-    if "allOf" in schema and len(schema["allOf"]) == 1:
-        return inner(schema["allOf"][0])
-    if "enum" in schema or "const" in schema:
-        return STRING
-    return _by_type(schema, inner)
+            return [each for each in schema[word] if not (isinstance(each, dict) and each.get("type") == "null")]
+    kinds = schema.get("type")
+    if not isinstance(kinds, list):
+        return []
+    return [{**schema, "type": kind} for kind in kinds if kind != "null"]
 
 
 def required_properties(schema: Any, *, root: Any = None, path: str = "") -> Iterator[str]:
     """Give the paths of properties that must be there, of a schema that `column_type` has a type for."""
     root = schema if root is None else root
-    if not isinstance(schema, dict):
-        return
-    if "$ref" in schema:
-        yield from required_properties(_referred(schema["$ref"], root), root=root, path=path)
-        return
-    for word in ("oneOf", "anyOf", "allOf"):
-        branches = [each for each in schema.get(word, ()) if not (isinstance(each, dict) and each.get("type") == "null")]
+    for part in _parts(schema, root, []):
+        branches = _branches(part) if {"oneOf", "anyOf"} & part.keys() else ()
         if len(branches) == 1:
             yield from required_properties(branches[0], root=root, path=path)
-    for name, each in schema.get("properties", {}).items():
-        place = f"{path}.{name}" if path else name
-        if name in schema.get("required", ()):
-            yield place
-        yield from required_properties(each, root=root, path=place)
-    for word in ("items", "additionalProperties"):
-        if word in schema:
-            yield from required_properties(schema[word], root=root, path=path)
+        for name, each in part.get("properties", {}).items():
+            place = f"{path}.{name}" if path else name
+            if name in part.get("required", ()):
+                yield place
+            yield from required_properties(each, root=root, path=place)
+        for word in ("items", "additionalProperties"):
+            if word in part:
+                yield from required_properties(part[word], root=root, path=path)
 
 
 def _by_type(schema: Mapping[str, Any], inner: Any) -> DataType:
-    kind = schema.get("type", "object" if "properties" in schema else None)
-    if isinstance(kind, list):
-        rest = [each for each in kind if each != "null"]
-        kind = rest[0] if len(rest) == 1 else None
+    kind = schema.get("type", "string" if {"enum", "const"} & schema.keys() else None)
     connect, title = schema.get("connect.type"), schema.get("title", "")
     match kind:
         case "boolean":
@@ -141,9 +166,7 @@ def _by_type(schema: Mapping[str, Any], inner: Any) -> DataType:
                 return map_of(inner(properties["key"]), inner(properties["value"]))
             return array_of(inner(entry))
         case "object":
-            if connect == "map" or not schema.get("properties"):
-                return map_of(STRING, inner(schema.get("additionalProperties", True)))
-            return struct(*(Column(name, inner(each)) for name, each in _in_order(schema["properties"])))
+            return map_of(STRING, inner(schema.get("additionalProperties", True)))
     raise DecodeError(f"a column cannot hold what this JSON Schema describes: {json.dumps(schema)[:120]}")
 
 
@@ -159,26 +182,31 @@ def _referred(reference: str, root: Any) -> Any:
     found = root
     for step in filter(None, reference[1:].split("/")):
         step = step.replace("~1", "/").replace("~0", "~")
-        if not isinstance(found, dict) or step not in found:
+        held = dict(enumerate(found)) if isinstance(found, list) else found
+        key = int(step) if isinstance(found, list) and step.isdecimal() else step
+        if not isinstance(held, dict) or key not in held:
             raise DecodeError(f"the JSON Schema refers to {reference!r}, which is not there")
-        found = found[step]
+        found = held[key]
     return found
 
 
 def json_schema(columns: Sequence[Column], *, is_wrapped: bool) -> Any:
     """Return the schema that rows of these columns are written with."""
     if not is_wrapped and len(columns) == 1:
-        return _nullable(_written(columns[0].type))
+        return _nullable(columns[0].type)
     return _object(columns)
 
 
 def _object(columns: Sequence[Column]) -> dict[str, Any]:
-    properties = {column.name: {"connect.index": i, **_nullable(_written(column.type))} for i, column in enumerate(columns)}
+    properties = {column.name: {"connect.index": i, **_nullable(column.type)} for i, column in enumerate(columns)}
     return {"type": "object", "properties": properties}
 
 
-def _nullable(schema: Any) -> dict[str, Any]:
-    return {"oneOf": [{"type": "null"}, schema]}
+def _nullable(type: DataType) -> dict[str, Any]:
+    if not is_union(type, in_any_case=False):
+        return {"oneOf": [{"type": "null"}, _written(type)]}
+    branches = [{**_written(field.type), "connect.index": i} for i, field in enumerate(type.fields)]
+    return {"oneOf": [{"type": "null"}, *branches]}
 
 
 def _written(type: DataType) -> Any:
@@ -193,9 +221,9 @@ def _written(type: DataType) -> Any:
             }  # fmt: skip
         case Kind.ARRAY:
             assert type.element is not None
-            return {"type": "array", "items": _nullable(_written(type.element))}
+            return {"type": "array", "items": _nullable(type.element)}
         case Kind.MAP:
             assert type.element is not None
-            return {"type": "object", "connect.type": "map", "additionalProperties": _nullable(_written(type.element))}
+            return {"type": "object", "connect.type": "map", "additionalProperties": _nullable(type.element)}
         case _:
             return dict(_WRITTEN[type.kind])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 from logflume.log.errors import DecodeError
 
@@ -11,7 +13,8 @@ from . import json_format
 from .fitting import Target
 from .frames import FRAME_SIZE_BYTES, frame, read_frame
 from .json_schema import column_type, json_schema, parse_json_schema, required_properties
-from .layouts import Layout, Wire
+from .json_unions import holds_union, objects_of_unions, values_of_unions
+from .layouts import Layout, Unheld, Wire
 from .registries import RegisteredSchema, registry_at
 from .serdes import FormatSpec, Row
 from .types import Column, DataType, Kind
@@ -26,7 +29,7 @@ def write_schema(spec: FormatSpec, columns: tuple[Column, ...]) -> str:
 
 def read_schema(registered: RegisteredSchema, full_name: str) -> DataType:
     """Return the type of a registered schema."""
-    return column_type(parse_json_schema(registered.text))
+    return column_type(parse_json_schema(registered.text, registered.texts))
 
 
 def check_schema(registered: RegisteredSchema, spec: FormatSpec, columns: tuple[Column, ...]) -> None:
@@ -48,19 +51,43 @@ def _container(type: DataType) -> str:
 def make_decode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[bytes | None], Row | None]:
     """Return the decoder; a schema id is asked for once, so that one that does not exist is noticed."""
     registry = registry_at(spec.registry)
-    known: set[int] = set()
-    read = json_format.make_decode(spec, columns)
+    readers: dict[int, Callable[[bytes], Row | None]] = {}
+    read_plain = json_format.make_decode(spec, columns)
+    type = _written_type(spec, columns)
+    has_unions = holds_union(type, in_any_case=True)
 
     def decode(data: bytes | None) -> Row | None:
         if data is None:
             return None
         schema_id = read_frame(data)
-        if schema_id not in known:
-            _check_json(registry.by_id(schema_id))
-            known.add(schema_id)
+        read = readers.get(schema_id)
+        if read is None:
+            registered = registry.by_id(schema_id)
+            _check_json(registered)
+            is_told = has_unions and _tells_unions(registered)
+            read = readers[schema_id] = _union_reader(spec, columns, type) if is_told else read_plain
         return read(data[FRAME_SIZE_BYTES:])
 
     return decode
+
+
+def _written_type(spec: FormatSpec, columns: tuple[Column, ...]) -> DataType:
+    """Return the type of a payload as a whole."""
+    return columns[0].type if not spec.is_wrapped and len(columns) == 1 else DataType(Kind.STRUCT, fields=columns)
+
+
+def _union_reader(spec: FormatSpec, columns: tuple[Column, ...], type: DataType) -> Callable[[bytes], Row | None]:
+    name_unions = objects_of_unions(type)
+    read = json_format.make_read(spec, columns)
+    return lambda data: read(name_unions(json_format.parse_exactly(data)))
+
+
+def _tells_unions(registered: RegisteredSchema) -> bool:
+    """Whether values of a schema are of unions; else an object that looks like one is what was written of a union's struct."""
+    try:
+        return holds_union(read_schema(registered, ""), in_any_case=False)
+    except DecodeError:
+        return False
 
 
 def _check_json(registered: RegisteredSchema) -> None:
@@ -69,20 +96,24 @@ def _check_json(registered: RegisteredSchema) -> None:
 
 
 def read_layout(spec: FormatSpec, columns: tuple[Column, ...], wanted: tuple[Column, ...], record: bytes) -> Layout:
-    """Return how records of this one's schema are read: as JSON, behind their frame. Raises DecodeError."""
+    """Return how records of this one's schema are read: as JSON, behind their frame. Raises Unheld, DecodeError."""
+    if holds_union(_written_type(spec, wanted), in_any_case=True):
+        raise Unheld("a union of several types")
     schema_id = read_frame(record)
     _check_json(registry_at(spec.registry).by_id(schema_id))
     return Layout(Wire.JSON, frame(schema_id))
 
 
 def write_layout(spec: FormatSpec, columns: tuple[Column, ...]) -> Layout:
-    """Return how rows are written: as JSON, behind the frame of their schema."""
+    """Return how rows are written: as JSON, behind the frame of their schema. Raises Unheld."""
+    if holds_union(_written_type(spec, columns), in_any_case=_is_foreign(spec)):
+        raise Unheld("a union of several types")
     return Layout(Wire.JSON, frame(_schema_id(spec, columns)))
 
 
 def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Row | None], bytes | None]:
     """Return the encoder. The schema is registered, or looked up by its id, with the first row that is written."""
-    write = json_format.make_encode(spec, columns)
+    write = _writer(spec, columns)
     head = b""
 
     def encode(row: Row | None) -> bytes | None:
@@ -97,11 +128,37 @@ def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Row 
     return encode
 
 
+def _writer(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Row | None], bytes | None]:
+    type, in_any_case = _written_type(spec, columns), _is_foreign(spec)
+    if not holds_union(type, in_any_case=in_any_case):
+        return json_format.make_encode(spec, columns)
+
+    def prepared(each: DataType) -> Callable[[Any], Any]:
+        return json_format.preparer(each, is_plain=spec.is_plain) or (lambda value: value)
+
+    convert = values_of_unions(type, prepared, in_any_case=in_any_case)
+    names = None if type is columns[0].type else [column.name for column in columns]
+    write = json_format.make_encode(replace(spec, is_wrapped=False), (Column("value", DataType(Kind.ANY)),))
+
+    def write_row(row: Row | None) -> bytes | None:
+        if row is None:
+            return None
+        value = row[0] if names is None else dict(zip(names, row, strict=True))
+        return None if value is None else write((convert(value),))
+
+    return write_row
+
+
+def _is_foreign(spec: FormatSpec) -> bool:
+    """Whether rows are written with a schema that was there before them, whose unions may have other names in the columns."""
+    return bool(spec.schema_id) or spec.uses_latest
+
+
 def _schema_id(spec: FormatSpec, columns: tuple[Column, ...]) -> int:
     return schema_to_write_with(spec, "JSON", columns, lambda: write_schema(spec, columns), lambda found: target(found, "")).id
 
 
 def target(registered: RegisteredSchema, full_name: str) -> Target:
     """Return what a registered schema takes from who writes with it."""
-    schema = parse_json_schema(registered.text)
+    schema = parse_json_schema(registered.text, registered.texts)
     return Target("JSON", column_type(schema), frozenset(required_properties(schema)))

@@ -29,7 +29,7 @@ from .proto_schema import (
 from .proto_values import getters_of, setters_of
 from .registries import RegisteredSchema, registry_at
 from .serdes import FormatSpec, Row
-from .types import Column, DataType
+from .types import Column, DataType, Kind
 from .writing import schema_to_write_with
 
 # ------------------------------------------------------------------------------------------------ reading
@@ -80,8 +80,12 @@ def make_bare_decode(
     spec: FormatSpec, columns: tuple[Column, ...], wanted: tuple[Column, ...] | None = None
 ) -> Callable[[bytes | None], Row | None]:
     """Return the decoder of PROTOBUF_NOSR, of all columns or of some."""
-    read = _reader(_derived(spec, columns), columns if wanted is None else wanted)
-    return lambda data: None if data is None else read(data)
+    struct = _bare_struct(spec, columns)
+    if struct is None:
+        read = _reader(_derived(spec, columns), columns if wanted is None else wanted)
+        return lambda data: None if data is None else read(data)
+    names, read = [field.name for field in struct], _reader(_derived(spec, struct), struct)
+    return lambda data: None if data is None else (dict(zip(names, read(data), strict=True)),)
 
 
 def read_layout(spec: FormatSpec, columns: tuple[Column, ...], wanted: tuple[Column, ...], record: bytes) -> Layout:
@@ -161,8 +165,23 @@ def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Row 
 
 def make_bare_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Row | None], bytes | None]:
     """Return the encoder of PROTOBUF_NOSR."""
-    write = _message_writer(_derived(spec, columns), columns)
-    return lambda row: None if row is None else write(row)
+    is_bare, struct = not spec.is_wrapped and len(columns) == 1, _bare_struct(spec, columns)
+    fields = columns if struct is None else struct
+    write = _message_writer(_derived(spec, fields), fields)
+
+    def encode(row: Row | None) -> bytes | None:
+        if row is None or (is_bare and row[0] is None):
+            return None
+        return write(row if struct is None else tuple([row[0].get(field.name) for field in struct]))
+
+    return encode
+
+
+def _bare_struct(spec: FormatSpec, columns: tuple[Column, ...]) -> tuple[Column, ...] | None:
+    """Return the fields of a single struct that is the message itself; any other single column is the message's only field,
+    as in Protobuf's own messages for a value of each type."""
+    is_struct = not spec.is_wrapped and len(columns) == 1 and columns[0].type.kind is Kind.STRUCT
+    return columns[0].type.fields if is_struct else None
 
 
 def _to_write_with(spec: FormatSpec, columns: tuple[Column, ...], text: str) -> tuple[int, Any]:

@@ -15,7 +15,8 @@ the schema does not know, or that has another wire type, is stepped over, as Pro
 | MESSAGE | length | the HEAD of its type; with a leaf, a wrapper whose value it is, or a message whose fields are leaves |
 | TIMESTAMP | length | |
 
-A leaf of which all is wanted that was written of it (`Found.WHOLE`) may be of any operation; its parts have to lie side by side.
+A leaf of which all is wanted that was written of it (`Found.WHOLE`) may be of any operation, and of several steps: the fields of
+a oneof that is a column. Its parts have to lie side by side.
 
 Writing has one step a column, by field number: (BOOL, INT32, INT64, DOUBLE, STRING (also of bytes) or TIMESTAMP, column, tag as
 its varint's bytes read as a little-endian number, size of that, 0 leave the default out, 1 write it, 2 inside a wrapper), or
@@ -24,13 +25,14 @@ MESSAGE, tag and all as the column's writer made it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 from logflume.log.errors import DecodeError
 
 from .layouts import MAX_STEPS, Found, Layout, Leaf, Read, Unheld, Wire, Write, as_they_lie
-from .proto_schema import TIMESTAMP_MESSAGE, WRAPPERS_FILE, fields_of, is_repeated
+from .proto_schema import TIMESTAMP_MESSAGE, WRAPPERS_FILE, fields_of, is_oneof, is_repeated
 from .proto_values import getters_of, setters_of
 from .types import Column, Kind
 
@@ -81,6 +83,14 @@ def read_layout(before: bytes, message: Any, columns: tuple[Column, ...]) -> Lay
     return _Reading(message, columns).layout(before)
 
 
+class _Wanted(NamedTuple):
+    """The leaf and the column of a field. `is_part`: the field is one of a oneof's, which is the column."""
+
+    leaf: int
+    column: Column
+    is_part: bool
+
+
 class _Reading:
     """The runs of steps of a message and of all that it contains. Invariant: a run's place is known before it is filled."""
 
@@ -111,13 +121,14 @@ class _Reading:
         places = tuple(range(len(self._leaves), len(self._leaves) + len(columns)))
         self._leaves += [Leaf(Found.VALUE, column.type.kind) for column in columns]
         self._absent += [-1] * len(columns)
-        wanted: dict[int, tuple[int, Column]] = {}
+        wanted: dict[int, _Wanted] = {}
         for place, column, field in zip(places, columns, fields_of(message, columns), strict=True):
             if field is None:
                 continue
-            if field.number in wanted:
-                raise Unheld(f"two columns of the field {field.name}")
-            wanted[field.number] = place, column
+            for each in field.fields if is_oneof(field) else (field,):
+                if each.number in wanted:
+                    raise Unheld(f"two columns of the field {each.name}")
+                wanted[each.number] = _Wanted(place, column, is_oneof(field))
         run = self._run(message)
         self._fill(run, message, wanted)
         return run, places
@@ -141,7 +152,7 @@ class _Reading:
             self._fill(found, message, {})
         return found
 
-    def _fill(self, run: int, message: Any, wanted: dict[int, tuple[int, Column]]) -> None:
+    def _fill(self, run: int, message: Any, wanted: Mapping[int, _Wanted]) -> None:
         oneofs: dict[str, int] = {}
         if wanted:
             oneofs = {oneof.full_name: place for place, oneof in enumerate(message.oneofs, self._oneofs + 1)}
@@ -157,16 +168,15 @@ class _Reading:
             if operation is None or is_closed:
                 raise Unheld(f"a field of Protobuf's type number {field.type}")
             if number in wanted:
-                self._steps[run + number] = self._wanted(message, field, operation, *wanted[number], oneof)
+                self._steps[run + number] = self._wanted(message, field, operation, wanted[number], oneof)
             else:
                 a = self._nested(field.message_type) if operation == MESSAGE else 0
                 self._steps[run + number] = (operation, -1, a, int(is_repeated(field)), oneof)
 
-    def _wanted(
-        self, message: Any, field: Any, operation: int, leaf: int, column: Column, oneof: int
-    ) -> tuple[int, int, int, int, int]:
+    def _wanted(self, message: Any, field: Any, operation: int, wanted: _Wanted, oneof: int) -> tuple[int, int, int, int, int]:
+        leaf, column, is_part = wanted
         kind, inner = column.type.kind, field.message_type
-        if operation == MESSAGE and not is_repeated(field):
+        if operation == MESSAGE and not is_repeated(field) and not is_part:
             if inner.full_name == TIMESTAMP_MESSAGE and kind is Kind.TIMESTAMP:
                 return TIMESTAMP, leaf, 0, 0, oneof
             if kind is Kind.STRUCT:
@@ -180,7 +190,7 @@ class _Reading:
                 self._steps[run + value.number] = (self._operations[value.type], leaf, 0, 0, 0)
                 self._scalar(leaf, kind)
                 return MESSAGE, leaf, run, 0, oneof
-        if is_repeated(field) or operation not in _READ_AS.get(kind, ()):
+        if is_part or is_repeated(field) or operation not in _READ_AS.get(kind, ()):
             self._leaves[leaf] = Leaf(Found.WHOLE, kind, _reader(message, column))
             self._absent[leaf] = -2
             a = self._nested(inner) if operation == MESSAGE else 0
@@ -230,12 +240,18 @@ def write_layout(before: bytes, message: Any, columns: tuple[Column, ...]) -> La
     Raises:
         Unheld.
     """
-    operations, steps = _operations(), []
+    operations = _operations()
+    steps: list[tuple[int, int, tuple[int, int, int, int, int]]] = []
     writers: list[Write | None] = [None] * len(columns)
     if any(field.is_required for field in message.fields):
         raise Unheld("a required field")
     for place, (column, field) in enumerate(zip(columns, fields_of(message, columns), strict=True)):
         if field is None:
+            continue
+        if is_oneof(field):
+            numbers = [each.number for each in field.fields]
+            writers[place] = _writer(message, column)
+            steps.append((min(numbers), max(numbers), (MESSAGE, place, 0, 0, 0)))
             continue
         if field.containing_oneof is not None and len(field.containing_oneof.fields) > 1:
             raise Unheld(f"{column.type} as {field.name}")
@@ -246,15 +262,16 @@ def write_layout(before: bytes, message: Any, columns: tuple[Column, ...]) -> La
             operation, manner = operations[field.message_type.fields_by_name["value"].type], 2
         if is_repeated(field) or operation not in _WRITTEN_AS.get(column.type.kind, ()):
             writers[place] = _writer(message, column)
-            steps.append((field.number, (MESSAGE, place, 0, 0, 0)))
+            steps.append((field.number, field.number, (MESSAGE, place, 0, 0, 0)))
             continue
         if operation == BYTES:
             operation, writers[place] = STRING, as_they_lie
         tag = _tag(field.number, _WIRE_TYPES[operation] if manner != 2 else 2)
-        steps.append((field.number, (operation, place, int.from_bytes(tag, "little"), len(tag), manner)))
-    if len({number for number, _ in steps}) < len(steps):
-        raise Unheld("two columns of one field")
-    return Layout(Wire.PROTOBUF, before, tuple(step for _, step in sorted(steps)), writers=tuple(writers))
+        steps.append((field.number, field.number, (operation, place, int.from_bytes(tag, "little"), len(tag), manner)))
+    steps.sort()
+    if any(first <= last for (_, last, _), (first, _, _) in pairwise(steps)):
+        raise Unheld("two columns of one field, or one among the fields of a oneof")
+    return Layout(Wire.PROTOBUF, before, tuple(step for _, _, step in steps), writers=tuple(writers))
 
 
 def _writer(message: Any, column: Column) -> Write:

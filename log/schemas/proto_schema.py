@@ -1,11 +1,12 @@
 """Protobuf schemas <-> column types, as Kafka Connect's Protobuf data and ksqlDB have them.
 
-Our own schemas are one message `ConnectDefault1` whose nested messages stand for structs and entries of maps.
+Our own schemas are one message `ConnectDefault1` whose nested messages stand for structs and entries of maps. Of somebody
+else's, a `oneof` is one struct, named after it and its place among the message's: `oneof paid` is the column `paid_0`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from logflume.log.errors import DecodeError, InvalidInput
@@ -124,7 +125,33 @@ def column_type(message: Any) -> DataType:
 
 def _message_type(message: Any, depth: int, extent: Extent) -> DataType:
     extent.enter(depth, f"the message {message.full_name}")
-    return struct(*(Column(field.name, _field_type(field, depth, extent)) for field in message.fields))
+
+    def columns(fields: Iterable[Any]) -> tuple[Column, ...]:
+        return tuple(Column(field.name, _field_type(field, depth, extent)) for field in fields)
+
+    oneofs = oneofs_of(message)
+    members = {member.name for oneof in oneofs.values() for member in oneof.fields}
+    return struct(
+        *(Column(name, struct(*columns(oneof.fields))) for name, oneof in oneofs.items()),
+        *columns(field for field in message.fields if field.name not in members),
+    )
+
+
+def oneofs_of(message: Any) -> Mapping[str, Any]:
+    """Return a message's oneofs by the names of their columns, without those that only stand for `optional`."""
+    from google.protobuf.descriptor_pb2 import DescriptorProto
+
+    written = DescriptorProto()
+    message.CopyToProto(written)
+    optional = {field.oneof_index for field in written.field if field.proto3_optional}
+    return {f"{oneof.name}_{oneof.index}": oneof for oneof in message.oneofs if oneof.index not in optional}
+
+
+def is_oneof(field: Any) -> bool:
+    """Return whether what `fields_of` found is a oneof."""
+    from google.protobuf.descriptor import OneofDescriptor
+
+    return isinstance(field, OneofDescriptor)
 
 
 def _field_type(field: Any, depth: int, extent: Extent) -> DataType:
@@ -192,16 +219,26 @@ def _meta(field: Any) -> Mapping[str, str]:
 
 
 def fields_of(message: Any, columns: Sequence[Column]) -> list[Any]:
-    """Return the field of each column: of the very name, else of that name in upper case, else None."""
-    by_name = dict(message.fields_by_name)
+    """Return the field or the oneof of each column: of the very name, else of that name in upper case, else None."""
+    return _by_name({**oneofs_of(message), **message.fields_by_name}, columns)
+
+
+def members_of(oneof: Any, columns: Sequence[Column]) -> list[Any]:
+    """Return the field of a oneof for each column, by name as in `fields_of`."""
+    return _by_name({member.name: member for member in oneof.fields}, columns)
+
+
+def _by_name(by_name: Mapping[str, Any], columns: Sequence[Column]) -> list[Any]:
     by_upper = {name.upper(): field for name, field in by_name.items()}
     return [by_name.get(column.name) or by_upper.get(column.name.upper()) for column in columns]
 
 
 def required_fields(message: Any, *, path: str = "") -> Iterator[str]:
     """Give the paths of fields that proto2 calls required, of a message that `column_type` has a type for."""
+    outer = {member.name: f"{name}." for name, oneof in oneofs_of(message).items() for member in oneof.fields}
     for field in message.fields:
-        place = f"{path}.{field.name}" if path else field.name
+        name = outer.get(field.name, "") + field.name
+        place = f"{path}.{name}" if path else name
         if field.is_required:
             yield place
         entry = entry_of(field)

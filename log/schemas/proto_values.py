@@ -10,7 +10,18 @@ from typing import Any
 from logflume.log.errors import DecodeError
 
 from .coerce import fit_decimal, from_unscaled, java_double_text, java_float_text, json_to_text, unscaled
-from .proto_schema import DATE_MESSAGE, DECIMAL, TIME_MESSAGE, TIMESTAMP_MESSAGE, WRAPPERS_FILE, entry_of, fields_of, is_repeated
+from .proto_schema import (
+    DATE_MESSAGE,
+    DECIMAL,
+    TIME_MESSAGE,
+    TIMESTAMP_MESSAGE,
+    WRAPPERS_FILE,
+    entry_of,
+    fields_of,
+    is_oneof,
+    is_repeated,
+    members_of,
+)
 from .types import Column, DataType, Kind
 
 Convert = Callable[[Any], Any]
@@ -29,6 +40,8 @@ def _nothing(message: Any) -> None:
 
 
 def _getter(field: Any, type: DataType, path: str) -> Convert:
+    if is_oneof(field):
+        return _oneof_getter(field, type, path)
     name, entry = field.name, entry_of(field)
     if entry is not None and type.kind is Kind.MAP:
         assert type.key is not None
@@ -47,6 +60,27 @@ def _getter(field: Any, type: DataType, path: str) -> Convert:
     if field.has_presence:
         return lambda message: convert(getattr(message, name)) if message.HasField(name) else None
     return lambda message: convert(getattr(message, name))
+
+
+def _oneof_getter(oneof: Any, type: DataType, path: str) -> Convert:
+    """Return what reads a oneof: a struct in which the field that was set is not null; null if none was."""
+    if type.kind is not Kind.STRUCT:
+        raise _no_struct(oneof, type, path)
+    readers = {
+        field.name: (column.name, _getter(field, column.type, f"{path}.{column.name}"))
+        for column, field in zip(type.fields, members_of(oneof, type.fields), strict=True)
+        if field is not None
+    }
+    name, empty = oneof.name, dict.fromkeys(column.name for column in type.fields)
+
+    def get(message: Any) -> Any:
+        given = message.WhichOneof(name)
+        if given is None:
+            return None
+        found = readers.get(given)
+        return dict(empty) if found is None else empty | {found[0]: found[1](message)}
+
+    return get
 
 
 def _from_value(field: Any, type: DataType, path: str) -> Convert:
@@ -137,6 +171,10 @@ def _mismatch(field: Any, type: DataType, path: str) -> DecodeError:
     return DecodeError(f"{path}: the column is {type}, but the Protobuf field {field.full_name} is {what}")
 
 
+def _no_struct(oneof: Any, type: DataType, path: str) -> DecodeError:
+    return DecodeError(f"{path}: the column is {type}, but {oneof.full_name} is a oneof, whose fields are a struct's")
+
+
 # ------------------------------------------------------------------------------------------------ writing
 
 
@@ -152,6 +190,8 @@ def _ignored(message: Any, value: Any) -> None:
 
 def _setter(field: Any, type: DataType, path: str) -> Set:
     """Return what writes a value that is not null into a field of a message."""
+    if is_oneof(field):
+        return _oneof_setter(field, type, path)
     name, entry = field.name, entry_of(field)
     if entry is not None and type.kind is Kind.MAP:
         return _map_setter(field, entry, type, path)
@@ -187,6 +227,25 @@ def _setter(field: Any, type: DataType, path: str) -> Set:
         return set_message
     scalar = _scalar(field, type)
     return lambda message, value: setattr(message, name, scalar(value))
+
+
+def _oneof_setter(oneof: Any, type: DataType, path: str) -> Set:
+    """Return what writes the one field of a struct that is not null."""
+    if type.kind is not Kind.STRUCT:
+        raise _no_struct(oneof, type, path)
+    setters = {
+        column.name: _ignored if field is None else _setter(field, column.type, f"{path}.{column.name}")
+        for column, field in zip(type.fields, members_of(oneof, type.fields), strict=True)
+    }
+
+    def set_one(message: Any, value: Any) -> None:
+        given = [name for name, item in value.items() if item is not None]
+        if len(given) > 1:
+            raise ValueError(f"a oneof has one value, but {' and '.join(given)} are set")
+        for name in given:
+            setters[name](message, value[name])
+
+    return set_one
 
 
 def type_default(type: DataType) -> Any:

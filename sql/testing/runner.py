@@ -17,7 +17,7 @@ from logflume.log.schemas import MemoryRegistry, RegisteredSchema, register_sche
 from logflume.sql import ast
 from logflume.sql.binding.context import REGISTRY_URL, Context
 from logflume.sql.catalog import Catalog, SourceInfo
-from logflume.sql.definitions import apply_definition, check_is_free, new_query_id
+from logflume.sql.definitions import apply_definition, check_is_free, check_replacement, new_query_id
 from logflume.sql.errors import NotSupported, SqlError, StatementError, SyntaxFault
 from logflume.sql.inference import inferred
 from logflume.sql.inserts import values_records
@@ -175,6 +175,8 @@ def _add_query(run: _Run, statement: ast.CreateAs | ast.InsertQuery, planned: Pl
         replaced = next((q for q, _ in run.queries if q.sink is not None and q.query.sink == statement.name), None)
         if replaced is not None:
             check_query_replacement(replaced, planned, statement.span)
+        elif existing is not None and planned.sink is not None:
+            check_replacement(existing, planned.sink, statement.span)
         if existing is not None:
             run.queries = [q for q in run.queries if q[0].query.sink != statement.name]
     register_schemas(planned, statement.span)

@@ -77,7 +77,7 @@ def _lenient(value: Any, type: DataType) -> Any:
             if not isinstance(value, dict):
                 raise CaseFault(f"expected an object for {type}, found {value!r}")
             folded = {name.upper(): item for name, item in value.items()}
-            return {f.name: _lenient(folded.get(f.name.upper()), f.type) for f in type.fields}
+            return {f.name: _lenient(value.get(f.name, folded.get(f.name.upper())), f.type) for f in type.fields}
         case Kind.ARRAY:
             assert type.element is not None
             return [_lenient(item, type.element) for item in value]

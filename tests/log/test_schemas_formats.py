@@ -180,6 +180,29 @@ def test_delimited_null_first_field_and_other_delimiter() -> None:
     assert s.decode(b'|1|"a|b"') == (None, 1, "a|b")
 
 
+@pytest.mark.parametrize(
+    ("type", "value", "data"),
+    [
+        (BIGINT, 5, b"\x08\x05"),
+        (STRING, "x", b"\n\x01x"),
+        (struct(Column("A", BIGINT), Column("B", STRING)), {"A": 5, "B": "x"}, b"\x08\x05\x12\x01x"),
+        (STRING, None, None),
+    ],
+)
+def test_a_single_column_may_be_a_protobuf_message_itself(type: object, value: object, data: bytes | None) -> None:
+    s = serde(FormatSpec("PROTOBUF_NOSR", is_wrapped=False), columns(V=type))
+    assert s.encode((value,)) == data
+    assert s.decode(data) == (None if data is None else (value,))
+
+
+@pytest.mark.parametrize(
+    ("type", "text", "value"),
+    [(BOOLEAN, "TRUE", True), (BOOLEAN, "yes", False), (BYTES, "dmFy", b"var"), (BYTES, "YQ", b"a"), (BYTES, "YQ==", b"a")],
+)
+def test_delimited_text_is_read_as_java_reads_it(type: object, text: str, value: object) -> None:
+    assert serde(FormatSpec("DELIMITED"), columns(V=type)).decode(text.encode()) == (value,)
+
+
 @pytest.mark.parametrize("data", [b"1", b"1,2,3", b"", b"x,2", b'1,"2', b"\xff,2", b"1.5,x"])
 def test_delimited_refuses_a_row_that_does_not_fit(data: bytes) -> None:
     with pytest.raises(DecodeError):

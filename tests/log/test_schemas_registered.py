@@ -40,6 +40,7 @@ from logflume.log.schemas import (
     serde,
     struct,
 )
+from logflume.log.schemas.registries import Reference
 
 FRAMED = ("AVRO", "JSON_SR", "PROTOBUF")
 SCALARS: dict[DataType, st.SearchStrategy[Any]] = {
@@ -205,13 +206,29 @@ def test_avro_is_read_as_the_column_says(written: Any, value: Any, type: DataTyp
     assert reader.decode(avro_bytes(schema, {"V": value}, schema_id)) == (read,)
 
 
-def test_the_keys_of_a_map_are_read_as_text() -> None:
+def test_a_map_is_an_array_of_entries_named_as_connect_names_them() -> None:
+    registry = MemoryRegistry()
+    spec = FormatSpec("AVRO", registry=registry.location, subject="t-value")
+    serde(spec, [Column("M", map_of(STRING, struct(Column("X", BIGINT))))]).encode(({"k": {"X": 1}},))
+    union = json.loads(registry_at(registry.location).latest("t-value").text)["fields"][0]["type"]
+    assert union[1]["connect.name"] == "io.confluent.ksql.avro_schemas.KsqlDataSourceSchema_M"
+    entry = union[1]["items"]
+    assert (entry["name"], entry["connect.internal.type"]) == ("KsqlDataSourceSchema_M", "MapEntry")
+    assert entry["fields"][1]["type"][1]["name"] == "KsqlDataSourceSchema_M_MapValue"
+
+
+@pytest.mark.parametrize(
+    "sign", [{"name": "E", "connect.internal.type": "MapEntry"}, {"name": "MapEntry", "namespace": "io.confluent.connect.avro"}]
+)
+def test_the_keys_of_a_map_are_read_as_text(sign: dict[str, Any]) -> None:
     registry = MemoryRegistry()
     fields = [{"name": "key", "type": "int"}, {"name": "value", "type": "string"}]
-    entry = {"type": "record", "name": "E", "fields": fields, "connect.internal.type": "MapEntry"}
+    entry = {"type": "record", "fields": fields, **sign}
     schema = {"type": "record", "name": "R", "fields": [{"name": "V", "type": {"type": "array", "items": entry}}]}
     schema_id = registry.register("t-value", "AVRO", json.dumps(schema))
-    reader = serde(FormatSpec("AVRO", registry=registry.location, subject="t-value"), [Column("V", map_of(STRING, STRING))])
+    spec = FormatSpec("AVRO", registry=registry.location, subject="t-value")
+    assert str(schema_type(spec)) == "STRUCT<V MAP<INTEGER, STRING>>"
+    reader = serde(spec, [Column("V", map_of(STRING, STRING))])
     assert reader.decode(avro_bytes(schema, {"V": [{"key": 7, "value": "x"}]}, schema_id)) == ({"7": "x"},)
 
 
@@ -320,8 +337,9 @@ def test_a_foreign_protobuf_message_becomes_columns() -> None:
     spec = FormatSpec("PROTOBUF", registry=registry.location, subject="orders-value", full_name="shop.Order")
     type = schema_type(spec)
     assert str(type) == (
-        "STRUCT<id BIGINT, state STRING, lines MAP<STRING, STRUCT<sku STRING, count BIGINT>>, rates MAP<INTEGER, DOUBLE>, "
-        "name STRING, number BIGINT, at TIMESTAMP, note STRING, more ARRAY<STRUCT<sku STRING, count BIGINT>>, ratio DOUBLE>"
+        "STRUCT<who_0 STRUCT<name STRING, number BIGINT>, id BIGINT, state STRING, "
+        "lines MAP<STRING, STRUCT<sku STRING, count BIGINT>>, rates MAP<INTEGER, DOUBLE>, "
+        "at TIMESTAMP, note STRING, more ARRAY<STRUCT<sku STRING, count BIGINT>>, ratio DOUBLE>"
     )
     file, _ = messages_of(compile_proto(FOREIGN_PROTO))
     message: Any = message_factory.GetMessageClass(file.message_types_by_name["Order"])()
@@ -334,7 +352,8 @@ def test_a_foreign_protobuf_message_becomes_columns() -> None:
     columns = [c for c in type.fields if c.name != "rates"]
     row = serde(spec, columns).decode(data)
     assert row == (
-        7, "PAID", {"a": {"sku": "s", "count": 0}}, "ann", None, 1_700_000_000_123, None, [{"sku": "t", "count": 2**32 - 1}], 1.5,
+        {"name": "ann", "number": None}, 7, "PAID", {"a": {"sku": "s", "count": 0}}, 1_700_000_000_123, None,
+        [{"sku": "t", "count": 2**32 - 1}], 1.5,
     )  # fmt: skip
     written = serde(FormatSpec("PROTOBUF", registry=registry.location, schema_id=schema_id, full_name="Order"), columns).encode(
         row
@@ -347,6 +366,56 @@ def test_a_foreign_protobuf_message_becomes_columns() -> None:
 
 def type_of(message: Any) -> Any:
     return type(message)
+
+
+@pytest.mark.parametrize(
+    ("reference", "name", "definition"),
+    [
+        ("place.json", "place.json", {}),
+        ("place.json#/$defs/p", "place.json", {}),
+        ("place.json#p", "place.json", {"$anchor": "p"}),
+        ("http://shop/place.json", "place.json", {}),
+        ("place.json", "http://shop/place.json", {}),
+        ("http://other/p.json", "place.json", {"$id": "http://other/p.json"}),
+        ("p.json", "place.json", {"$id": "p.json"}),
+    ],
+)
+def test_what_a_json_schema_refers_to_is_found_as_uris_are(reference: str, name: str, definition: dict[str, str]) -> None:
+    registry = MemoryRegistry()
+    place = {"$ref": "#/$defs/p", "$defs": {"p": {"oneOf": [{"type": "null"}, {"$ref": "#/$defs/q/anyOf/0"}], **definition},
+        "q": {"anyOf": [{"properties": {"street": {"type": "string"}}}]}}}  # fmt: skip
+    registry.register("place", "JSON", json.dumps(place))
+    order = {"$id": "http://shop/order.json", "type": "object", "properties": {"to": {"$ref": reference}}}
+    registry.register("t-value", "JSON", json.dumps(order), references=[Reference(name, "place", 1)])
+    spec = FormatSpec("JSON_SR", registry=registry.location, subject="t-value")
+    assert str(schema_type(spec)) == "STRUCT<to STRUCT<street STRING>>"
+
+
+@pytest.mark.parametrize("schema", ['{"$id": "http://shop/s", "$ref": "http://["}', '{"not": ' * 3000 + "{}" + "}" * 3000])
+def test_a_json_schema_that_cannot_be_followed_is_refused(schema: str) -> None:
+    registry = MemoryRegistry()
+    registry.register("t-value", "JSON", schema)
+    with pytest.raises(DecodeError, match="not a JSON Schema"):
+        schema_type(FormatSpec("JSON_SR", registry=registry.location, subject="t-value"))
+
+
+def test_a_json_schema_may_refer_to_others() -> None:
+    registry = MemoryRegistry()
+    registry.register("zip", "JSON", '{"$defs": {"code": {"type": "integer"}}}')
+    fields = {"zip": {"$ref": "a/zip.json#/$defs/code"}, "street": {"$ref": "#/$defs/s"}}
+    place = {"properties": fields, "$defs": {"s": {"type": "string"}}}
+    registry.register("place", "JSON", json.dumps(place), references=[Reference("a/zip.json", "zip", 1)])
+    fields = {"to": {"$ref": "place.json"}, "n": {"$ref": "#/$defs/s"}}
+    order = {"type": "object", "required": ["to"], "properties": fields, "$defs": {"s": {"type": "number"}}}
+    registry.register("t-value", "JSON", json.dumps(order), references=[Reference("place.json", "place", 1)])
+    spec = FormatSpec("JSON_SR", registry=registry.location, subject="t-value", uses_latest=True)
+    type = schema_type(spec)
+    assert str(type) == "STRUCT<to STRUCT<zip BIGINT, street STRING>, n DOUBLE>"
+    data = serde(spec, type.fields).encode(({"zip": 7, "street": "s"}, 1.5))
+    assert data is not None
+    assert serde(spec, type.fields).decode(data) == ({"zip": 7, "street": "s"}, 1.5)
+    with pytest.raises(InvalidInput, match="its field to has no default and no column"):
+        serde(spec, type.fields[1:]).encode((1.5,))
 
 
 @pytest.mark.parametrize(
@@ -363,6 +432,12 @@ def type_of(message: Any) -> Any:
             "ARRAY<MAP<STRING, STRING>>",
         ),
         ('{"enum": ["a", "b"]}', "STRING"),
+        ('{"enum": [1, 2], "type": "integer"}', "BIGINT"),
+        (
+            '{"allOf": [{"$ref": "#/$defs/x"}, {"properties": {"b": {"const": "k", "type": "string"}}}], "anyOf": [{"required": '
+            '["a"]}, {"required": ["b"]}], "$defs": {"x": {"properties": {"a": {"type": "number"}}}}}',
+            "STRUCT<a DOUBLE, b STRING>",
+        ),
         ('{"oneOf": [{"type": "null"}, {"type": "string", "connect.type": "bytes"}]}', "BYTES"),
     ],
 )

@@ -21,7 +21,7 @@ OTHER_ERRORS = {
     "KsqlException": "org.apache.kafka.streams.errors.StreamsException",
     "StreamsException": "io.confluent.ksql.util.KsqlException",
 }
-OTHER_FORMATS = {"JSON": "AVRO", "AVRO": "JSON", "KAFKA": "DELIMITED"}
+OTHER_FORMATS = {"JSON": "AVRO", "AVRO": "JSON", "JSON_SR": "JSON", "KAFKA": "DELIMITED"}
 
 
 def corrupted(test: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

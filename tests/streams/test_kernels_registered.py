@@ -271,6 +271,44 @@ def test_unions_of_several_types_are_written_as_the_serde_writes_them() -> None:
     assert [each["U"] for each in read] == [[5, "é", None, None][n % len(branches)] for n in range(60)]
 
 
+@pytest.mark.parametrize("others", [(1, 6), (1, 4)], ids=["around it", "among its fields"])
+def test_oneofs_are_written_as_the_serde_writes_them(others: tuple[int, int]) -> None:
+    text = f"""syntax = "proto3"; message M {{
+      int64 id = {others[0]}; oneof pay {{ int32 cash = 3; string card = 5; M gift = 2; }} string note = {others[1]}; }}"""
+    registry = MemoryRegistry()
+    registry.register("s", "PROTOBUF", text)
+    spec = FormatSpec("PROTOBUF", registry=registry.location, subject="s", uses_latest=True, is_strict=False)
+    pay = struct(Column("CASH", INTEGER), Column("CARD", STRING), Column("GIFT", struct(Column("ID", BIGINT))))
+    columns = (Column("NOTE", STRING), Column("ID", BIGINT), Column("PAY_0", pay))
+    branches = [{"CASH": 0}, {"CARD": "é"}, {"GIFT": {"ID": 4}}, {}, None]
+    rows: list[tuple[Any, ...]] = [(f"n{n}", n, branches[n % len(branches)]) for n in range(60)]
+    written = [serde(spec, columns).encode(row) for row in rows]
+    assert encoded(spec, columns, rows)[: len(rows)] == written
+    nothing = dict.fromkeys(("CASH", "CARD", "GIFT"))
+    expected = [(note, id_, {**nothing, **pay} if pay else None) for note, id_, pay in rows]
+    assert [serde(spec, columns).decode(data) for data in written] == expected
+    found = ValueDecoder(spec, columns, frozenset(column.name for column in columns))
+    assert decoded(found, written)[0] == [tuple(_comparable(value) for value in row) for row in expected]
+
+
+def test_unions_in_json_are_read_and_written_as_the_serde_does() -> None:
+    text = '{"type": "object", "properties": {"ID": {"type": "integer"}, "U": {"type": ["null", "string", "integer"]}}}'
+    names = [f"io.confluent.connect.json.OneOf.field.{i}" for i in range(2)]
+    registry = MemoryRegistry()
+    registry.register("s", "JSON", text)
+    spec = FormatSpec("JSON_SR", registry=registry.location, subject="s", uses_latest=True)
+    columns = (Column("ID", BIGINT), Column("U", struct(Column(names[0], STRING), Column(names[1], BIGINT))))
+    branches = [{names[0]: "é", names[1]: None}, {names[0]: None, names[1]: 5}, None]
+    rows: list[tuple[Any, ...]] = [(n, branches[n % len(branches)]) for n in range(60)]
+    written = encoded(spec, columns, rows)[: len(rows)]
+    assert written[1] == b'\0\0\0\0\1{"ID":1,"U":5}'
+    assert written == [serde(spec, columns).encode(row) for row in rows]
+    for used in ({"ID", "U"}, {"ID"}):
+        found, failed = decoded(ValueDecoder(spec, columns, frozenset(used)), written)
+        assert not failed
+        assert found == [tuple(_comparable(value) for value in row[: len(used)]) for row in rows]
+
+
 def test_a_value_that_its_column_cannot_hold_is_reported_and_the_others_are_read() -> None:
     registry = MemoryRegistry()
     wide = FormatSpec("AVRO", registry=registry.location, subject="s")
@@ -388,6 +426,7 @@ PROTO_COLUMNS = (
         Column("Q", TIMESTAMP), Column("R", BIGINT), Column("T", INTEGER), Column("NONE", STRING),
         Column("P", struct(Column("H", STRING), Column("L", array(INTEGER)))))),
     Column("V", struct(Column("B", STRING), Column("U", STRING))),
+    Column("CHOICE_0", struct(Column("U", STRING), Column("V", struct(Column("H", STRING))), Column("T", BIGINT))),
 )  # fmt: skip
 
 
