@@ -15,7 +15,7 @@ from logflume.sql.words import joined_names
 from logflume.streams.expr import Meta
 
 from .expressions import Binder
-from .scope import RESERVED_COLUMNS, Scope, Visible
+from .scope import RESERVED_COLUMNS, WINDOW_COLUMNS, Scope, Visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +171,14 @@ def _struct_fields(item: ast.SelectItem, scope: Scope, binder: Binder) -> list[I
     return [Item(f.name, ast.Dereference(e, f.name, span=item.span), False) for f in type.fields]
 
 
-def check_names(items: Sequence[Item]) -> None:
-    """Refuse pseudo-columns without an alias, as a stored result cannot have them."""
+def check_names(items: Sequence[Item], scope: Scope, *, has_window: bool) -> None:
+    """Refuse pseudo-columns without an alias, as a stored result cannot have them. `has_window`: its bounds can be named."""
     for item in items:
-        if not item.has_alias and item.name in RESERVED_COLUMNS:
-            raise StatementError(f"Reserved column name in select: `{item.name}`. Please remove or alias the column.", item.span)
+        if item.has_alias or item.name not in RESERVED_COLUMNS:
+            continue
+        if isinstance(item.expression, ast.Name) and not (has_window and item.name in WINDOW_COLUMNS):
+            scope.resolve(item.expression, "SELECT")
+        raise StatementError(f"Reserved column name in select: `{item.name}`. Please remove or alias the column.", item.span)
 
 
 def find_keys(keys: Sequence[KeyColumn], items: Sequence[Item], *, sink: str, clause: str) -> list[Item]:

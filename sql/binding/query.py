@@ -334,7 +334,7 @@ class _Shape:
         if wanted is not None and all(i.name != wanted for i in items):
             raise StatementError(unknown_timestamp(wanted), self.query.span)
         if self.target.is_persistent:
-            check_names(items)
+            check_names(items, relation.scope, has_window=self.query.window is not None)
         return items
 
     def filtered(self) -> Relation:
@@ -342,7 +342,9 @@ class _Shape:
         where, relation = self.query.where, self.relation
         if where is None:
             return relation
-        _refuse_calls(where, self.context.functions, "WHERE", relation)
+        if self.query.window is not None:
+            _refuse_later_bounds(where, relation.scope)
+        _refuse_calls(where, self.context.functions, "WHERE")
         predicate = self.binder(relation.scope, "WHERE").condition(where)
         return replace(relation, operator=p.Filter(relation.operator, predicate))
 
@@ -469,7 +471,7 @@ class _Shape:
                 raise StatementError(f"Duplicate PARTITION BY expression: {expression_text(e)}", e.span)
         wanted = [] if [type(e) for e in given] == [ast.NullLiteral] else list(given)
         for e in wanted:
-            _refuse_calls(e, self.context.functions, "PARTITION BY", relation)
+            _refuse_calls(e, self.context.functions, "PARTITION BY")
         exprs = [canonical(e, relation.scope, "PARTITION BY") for e in wanted]
         if relation.first.window is not None:
             if exprs == [key.accepted[0] for key in relation.keys]:
@@ -519,7 +521,9 @@ class _Shape:
         groups = [canonical(e, relation.scope, "GROUP BY") for e in query.group_by or ()]
         group_binder = self.binder(relation.scope, "GROUP BY")
         for e, given in zip(groups, query.group_by or (), strict=True):
-            _refuse_calls(given, library, "GROUP BY", relation)
+            if query.window is not None:
+                refuse_bounds(given, relation.scope)
+            _refuse_calls(given, library, "GROUP BY")
             if groups.count(e) > 1:
                 raise StatementError(f"Duplicate GROUP BY expression: {expression_text(given)}", given.span)
         bound_groups = [group_binder.bind(e) for e in groups]
@@ -534,6 +538,9 @@ class _Shape:
             raise StatementError(
                 "GROUP BY requires aggregate functions in either the SELECT or HAVING clause.", query.clause_span("GROUP BY")
             )
+        if query.window is not None:
+            for arg in (arg for call in calls for arg in call.args):
+                refuse_bounds(arg, relation.scope)
         aggregates = [
             bind_aggregate(c, n, self.binder(relation.scope, "SELECT"), self.context.properties) for n, c in enumerate(calls)
         ]
@@ -645,8 +652,11 @@ class _Shape:
             substitutions[e] = x.ColumnRef(x.Side.KEY, name, b.type)
         visible = [Visible("", "ROWTIME", x.ColumnRef(x.Side.META, "ROWTIME", BIGINT), is_pseudo=True)]
         if window is not None:
+            # Over windowed sources their names have been found as the sources' own; here they are the bounds of the new window.
+            sources = {c.source for c in relation.scope.columns if c.name in WINDOW_COLUMNS} or {""}
             visible += [
-                Visible("", meta.value, x.ColumnRef(x.Side.META, meta.value, type), is_pseudo=True)
+                Visible(source, meta.value, x.ColumnRef(x.Side.META, meta.value, type), is_pseudo=True)
+                for source in sorted(sources)
                 for meta, type in WINDOW_COLUMNS.items()
             ]
         return replace(self.binder(Scope(tuple(visible)), "SELECT"), substitutions=substitutions, naming=relation.scope)
@@ -694,17 +704,18 @@ def _window_of(relation: Relation) -> p.Windows | None:
     return None if window is None else window.of_key()
 
 
-def _refuse_calls(e: ast.Expression, library: Library, clause: str, relation: Relation) -> None:
+def _refuse_later_bounds(where: ast.Expression, scope: Scope) -> None:
+    """Refuse the bounds of the window that groups in WHERE, which is before it."""
+    for part in walk(where):
+        if isinstance(part, ast.Name) and part.name in WINDOW_COLUMNS and scope.find(part) is None:
+            raise StatementError(f"Error in WHERE expression: Unknown column {part.name}.", part.span)
+
+
+def _refuse_calls(e: ast.Expression, library: Library, clause: str) -> None:
     for part in walk(e):
-        if isinstance(part, ast.Name) and part.name in WINDOW_COLUMNS and relation.scope.find(part) is None:
-            if clause == "GROUP BY":
-                refuse_bounds(part, relation.scope)
-            raise StatementError(f"Error in {clause} expression: Unknown column {part.name}.", part.span)
         if isinstance(part, ast.Call) and part.name in library.tables:
             raise StatementError(f"Table functions cannot be used in the {clause} clause.", part.span)
         if isinstance(part, ast.Call) and part.name in library.aggregates:
-            for arg in part.args:
-                _refuse_calls(arg, library, clause, relation)
             hint = " HAVING filters groups." if clause == "WHERE" else ""
             raise StatementError(
                 f"{clause} does not support aggregate functions: {part.name} is an aggregate function.{hint}", part.span
