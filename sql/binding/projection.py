@@ -181,10 +181,10 @@ def check_names(items: Sequence[Item], scope: Scope, *, has_window: bool) -> Non
         raise StatementError(f"Reserved column name in select: `{item.name}`. Please remove or alias the column.", item.span)
 
 
-def find_keys(keys: Sequence[KeyColumn], items: Sequence[Item], *, sink: str, clause: str) -> list[Item]:
+def find_keys(keys: Sequence[KeyColumn], items: Sequence[Item], scope: Scope, *, sink: str, clause: str) -> list[Item]:
     """Return the item of each key column, in the key's order.
 
-    `clause`: what made the key ('key column', 'grouping expression', ...), for messages.
+    `scope`: of the query's sources. `clause`: what made the key ('key column', 'grouping expression', ...), for messages.
 
     Raises:
         StatementError: a key column is not selected, or more than once.
@@ -201,7 +201,7 @@ def find_keys(keys: Sequence[KeyColumn], items: Sequence[Item], *, sink: str, cl
         else:
             found.append(same[0])
     if missing:
-        raise _missing(missing, keys, sink=sink, clause=clause)
+        raise _missing(missing, scope, sink=sink, clause=clause)
     return found
 
 
@@ -224,15 +224,12 @@ def _repeated(same: Sequence[Item], clause: str) -> StatementError:
     )
 
 
-def _missing(missing: Sequence[KeyColumn], keys: Sequence[KeyColumn], *, sink: str, clause: str) -> StatementError:
-    def shown(e: ast.Expression) -> str:
-        return e.name if isinstance(e, ast.Name) and clause != "join expression" else expression_text(e)
-
+def _missing(missing: Sequence[KeyColumn], scope: Scope, *, sink: str, clause: str) -> StatementError:
     if clause == "join expression":
-        texts = [shown(e) for e in missing[0].accepted]
+        texts = [expression_text(e) for e in missing[0].accepted]
         joined = joined_names(texts, "or")
     else:
-        texts = [shown(k.accepted[0]) for k in missing]
+        texts = [expression_text(scope.shown(k.accepted[0])) for k in missing]
         joined = joined_names(texts, "and")
     plural = "s" if len(texts) > 1 else ""
     synthetic = ""

@@ -9,12 +9,12 @@ from logflume.log.schemas import ANY, BIGINT, BOOLEAN, Column, array
 from logflume.sql import ast
 from logflume.sql import plan as p
 from logflume.sql.catalog import WindowInfo
-from logflume.sql.errors import StatementError
+from logflume.sql.errors import StatementError, SyntaxFault
 from logflume.sql.format import expression_text
 from logflume.sql.functions import unknown_function
 from logflume.sql.options import calendar_of
 from logflume.sql.rules import column_refs
-from logflume.sql.tree import children, free_names, rewrite, walk
+from logflume.sql.tree import children, free_names, walk
 from logflume.sql.types import show_type
 from logflume.sql.words import joined_names
 from logflume.streams import expr as x
@@ -373,7 +373,7 @@ class _Shape:
             return []
         if len(relation.sources) == 2 and any(isinstance(o, p.JoinForeign) for o in p.operators(relation.operator)):
             _check_foreign_keys(keys, items, relation)
-        return find_keys(keys, items, sink=self.target.sink or "", clause=clause)
+        return find_keys(keys, items, relation.scope, sink=self.target.sink or "", clause=clause)
 
     def _may_drop_keys(self, relation: Relation) -> bool:
         """Tell whether the SELECT says which key columns stay, and in which order, as ksqlDB's newer planner has it."""
@@ -462,13 +462,14 @@ class _Shape:
     def partitioned(self, relation: Relation) -> BoundQuery:
         if relation.is_table:
             raise StatementError(
-                "PARTITION BY is not supported on tables; GROUP BY makes a table of another key", self._span("PARTITION BY")
+                "Cannot repartition a TABLE source. PARTITION BY is for streams; GROUP BY makes a table of another key",
+                self._span("PARTITION BY"),
             )
         binder = self.binder(relation.scope, "PARTITION BY")
         given = self.query.partition_by or ()
         for n, e in enumerate(given):
             if e in given[:n]:
-                raise StatementError(f"Duplicate PARTITION BY expression: {expression_text(e)}", e.span)
+                raise SyntaxFault(f"Duplicate PARTITION BY expression: {expression_text(e)}", e.span)
         wanted = [] if [type(e) for e in given] == [ast.NullLiteral] else list(given)
         for e in wanted:
             _refuse_calls(e, self.context.functions, "PARTITION BY")
@@ -520,12 +521,12 @@ class _Shape:
         self._check_aggregation(relation)
         groups = [canonical(e, relation.scope, "GROUP BY") for e in query.group_by or ()]
         group_binder = self.binder(relation.scope, "GROUP BY")
-        for e, given in zip(groups, query.group_by or (), strict=True):
+        for n, given in enumerate(query.group_by or ()):
             if query.window is not None:
                 refuse_bounds(given, relation.scope)
             _refuse_calls(given, library, "GROUP BY")
-            if groups.count(e) > 1:
-                raise StatementError(f"Duplicate GROUP BY expression: {expression_text(given)}", given.span)
+            if groups[n] in groups[:n]:
+                raise SyntaxFault(f"Duplicate GROUP BY expression: {expression_text(given)}", given.span)
         bound_groups = [group_binder.bind(e) for e in groups]
         items = self.items(relation)
         if query.having is not None and query.window is not None:
@@ -566,7 +567,7 @@ class _Shape:
                 calls[0].span,
             )
         self._check_items(items, having, groups, relation)
-        key_items = self._group_keys(groups, items)
+        key_items = self._group_keys(groups, items, relation)
         names = _group_names(groups, key_items, items)
         window = None if query.window is None else _window(query.window, is_final=query.emit == "FINAL")
         operator, placed = _grouped(relation, groups, bound_groups, names, aggregates)
@@ -615,7 +616,7 @@ class _Shape:
         library = self.context.functions
 
         def shown(expressions: Sequence[ast.Expression]) -> str:
-            return ", ".join(expression_text(_bare(e, relation.scope)) for e in expressions)
+            return ", ".join(expression_text(relation.scope.shown(e)) for e in expressions)
 
         wrong = [e for e in selected if any(_ungrouped(e, groups, library, known))]
         if wrong:
@@ -632,10 +633,11 @@ class _Shape:
                 names[0].span,
             )
 
-    def _group_keys(self, groups: Sequence[ast.Expression], items: Sequence[Item]) -> list[Item]:
+    def _group_keys(self, groups: Sequence[ast.Expression], items: Sequence[Item], relation: Relation) -> list[Item]:
         if not self.target.is_persistent:
             return []
-        return find_keys([KeyColumn((e,)) for e in groups], items, sink=self.target.sink or "", clause="grouping expression")
+        keys = [KeyColumn((e,)) for e in groups]
+        return find_keys(keys, items, relation.scope, sink=self.target.sink or "", clause="grouping expression")
 
     def _after(
         self,
@@ -734,13 +736,6 @@ def _ungrouped(
         return
     for child in children(e):
         yield from _ungrouped(child, groups, library, known)
-
-
-def _bare(e: ast.Expression, scope: Scope) -> ast.Expression:
-    """Return an expression with the shortest names that are still clear."""
-    if scope.is_joined:
-        return e
-    return rewrite(e, lambda n: ast.Name(n.name) if isinstance(n, ast.Name) else None)
 
 
 def _group_names(groups: Sequence[ast.Expression], key_items: Sequence[Item], items: Sequence[Item]) -> list[str]:
