@@ -105,7 +105,7 @@ def spread(
                 columns = [c for c in columns if not c.is_key] + [c for c in columns if c.is_key]
             if item.kind == "all":
                 for e in leading:
-                    taken.append(Item(_leading_name(e, generated), e, True))
+                    taken.append(Item(_leading_name(scope.shown(e), generated), e, True))
                     generated += not isinstance(e, ast.Name)
             if item.kind == "all" and not is_rekeyed and (has_bounds or scope.is_joined):
                 columns = _with_bounds(columns, scope)
