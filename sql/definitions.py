@@ -164,7 +164,7 @@ def drop_source(s: ast.Drop, context: Context) -> Catalog:
             return catalog
         raise StatementError(f"{kind.capitalize()} {s.name} does not exist.{catalog.hint(s.name)}", s.span)
     if source.is_table != s.is_table:
-        raise StatementError(f"Incompatible data source type is {source.kind.lower()}, but statement was DROP {kind}", s.span)
+        raise StatementError(f"Incompatible data source type is {source.kind}, but statement was DROP {kind.upper()}", s.span)
     if source.is_read_only and s.delete_topic:
         raise StatementError(f"Cannot delete topic for read-only source: {source.name}", s.span)
     _check_is_unused(source, catalog, s.span)

@@ -285,12 +285,12 @@ def plan_create_as(s: ast.CreateAs, context: Context, *, query_id: str) -> Plann
     Raises:
         StatementError: with the position of what is to blame.
     """
+    what = f"CREATE {'TABLE' if s.is_table else 'STREAM'} AS SELECT"
     if s.query.limit is not None:
-        raise StatementError("CREATE ... AS SELECT does not support LIMIT clause.", s.query.clause_span("LIMIT"))
+        raise StatementError(f"{what} statements don't support LIMIT clause.", s.query.clause_span("LIMIT"))
     _check_source_name(s.name, s.span)
     options = read_options(s.properties, "A")
-    kind = "TABLE" if s.is_table else "STREAM"
-    bound = bind_query(s.query, context, Target(query_id, s.name, f"CREATE {kind} AS SELECT", options.get("TIMESTAMP")))
+    bound = bind_query(s.query, context, Target(query_id, s.name, what, options.get("TIMESTAMP")))
     _check_kind(bound, s)
     first = bound.relation.first
     key_name, value_name = _sink_formats(bound, options, context)
