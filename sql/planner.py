@@ -286,8 +286,7 @@ def plan_create_as(s: ast.CreateAs, context: Context, *, query_id: str) -> Plann
         StatementError: with the position of what is to blame.
     """
     what = f"CREATE {'TABLE' if s.is_table else 'STREAM'} AS SELECT"
-    if s.query.limit is not None:
-        raise StatementError(f"{what} statements don't support LIMIT clause.", s.query.clause_span("LIMIT"))
+    _refuse_limit(s.query, what)
     _check_source_name(s.name, s.span)
     options = read_options(s.properties, "A")
     bound = bind_query(s.query, context, Target(query_id, s.name, what, options.get("TIMESTAMP")))
@@ -340,6 +339,12 @@ def plan_create_as(s: ast.CreateAs, context: Context, *, query_id: str) -> Plann
         tuple(configs.items()),
     )
     return PlannedQuery(_query_plan(query_id, bound, output), _query_info(query_id, s, s.name, bound, context), info)
+
+
+def _refuse_limit(query: ast.Query, what: str) -> None:
+    """Refuse to keep only the first rows of what never ends."""
+    if query.limit is not None:
+        raise StatementError(f"{what} statements don't support LIMIT clause.", query.clause_span("LIMIT"))
 
 
 def _sink_key(spec: FormatSpec, name: str) -> FormatSpec:
@@ -527,6 +532,7 @@ def plan_insert(s: ast.InsertQuery, context: Context, *, query_id: str) -> Plann
         raise StatementError(f"Cannot insert into {sink.name} because it has header columns", s.span)
     if sink.is_read_only:
         raise StatementError(f"Cannot insert into read-only stream: {sink.name}", s.span)
+    _refuse_limit(s.query, "INSERT INTO")
     read_options(s.properties, "I")
     bound = bind_query(s.query, context, Target(query_id, s.target, "INSERT INTO"))
     if bound.kind is not p.ResultKind.STREAM:

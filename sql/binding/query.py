@@ -421,7 +421,7 @@ class _Shape:
     def _exploded(self, relation: Relation, items: Sequence[Item], kind: p.ResultKind) -> tuple[Relation, Binder]:
         """Put table functions before the projection; their items then read like columns."""
         library = self.context.functions
-        calls = _table_calls([i.expression for i in items], library)
+        calls = _table_calls([i.expression for i in items], library, relation.scope)
         if not calls:
             return relation, self.binder(relation.scope, "SELECT")
         if kind is p.ResultKind.TABLE:
@@ -846,7 +846,7 @@ def _none_is_null(bound: Sequence[x.Expr]) -> x.Expr:
 # ------------------------------------------------------------------------------------------------ table functions
 
 
-def _table_calls(expressions: Sequence[ast.Expression], library: Library) -> list[ast.Call]:
+def _table_calls(expressions: Sequence[ast.Expression], library: Library, scope: Scope) -> list[ast.Call]:
     """Return the table function calls in order; two equal ones are two."""
     found: list[ast.Call] = []
     for e in expressions:
@@ -858,7 +858,7 @@ def _table_calls(expressions: Sequence[ast.Expression], library: Library) -> lis
                 raise StatementError(f"Table functions cannot be nested: {part.name}({within[0].name}())", part.span)
             found.append(part)
         if isinstance(e, ast.SearchedCase | ast.SimpleCase) and any(c in found for c in walk(e)):
-            raise StatementError("Table functions cannot be used in CASE: " + expression_text(e), e.span)
+            raise StatementError("Table functions cannot be used in CASE: " + expression_text(scope.shown(e)), e.span)
     return found
 
 
