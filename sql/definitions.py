@@ -207,6 +207,16 @@ def new_query_id(s: ast.CreateAs | ast.InsertQuery, catalog: Catalog) -> str:
     return query_id
 
 
+def is_given_away(query_id: str, catalog: Catalog) -> bool:
+    """Tell whether nobody has an id and nobody ever will: other queries have its number.
+
+    >>> is_given_away("CTAS_T_4", Catalog(next_number=4)), is_given_away("CTAS_T_4", Catalog(next_number=5))
+    (False, True)
+    """
+    numbered = re.fullmatch(r"(?:C[ST]AS_.+|INSERTQUERY)_([0-9]+)", query_id)
+    return numbered is not None and int(numbered[1]) < catalog.next_number and query_id not in catalog.queries
+
+
 def id_beside(query_id: str) -> str:
     """Return the id of the query that takes the place of another: the same however often it is tried.
 
