@@ -571,6 +571,8 @@ class _Shape:
         names = _group_names(groups, key_items, items)
         window = None if query.window is None else _window(query.window, is_final=query.emit == "FINAL")
         operator, placed = _grouped(relation, groups, bound_groups, names, aggregates)
+        if window is not None and operator is relation.operator and not isinstance(operator, p.Filter):
+            operator = p.Filter(operator, x.Literal(True, BOOLEAN), "ROWS")  # a null value is no row, and is in no window
         emit = Emit.FINAL if query.emit == "FINAL" else self.context.emit
         root: p.Operator = p.Aggregate(operator, tuple(a.aggregation for a in placed), window, emit)
         after = self._after(groups, names, bound_groups, placed, window, relation)
