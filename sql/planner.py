@@ -183,7 +183,7 @@ def _columns(s: ast.CreateSource, catalog: Catalog) -> tuple[tuple[Column, ...],
                 f"'{element.name}' is a reserved column name. You cannot use it as a name for a column.", element.span
             )
         if element.name in seen:
-            raise StatementError(f"Duplicate column names: '{element.name}'; name each column once", element.span)
+            raise SyntaxFault(f"Duplicate column names: '{element.name}'; name each column once", element.span)
         seen.add(element.name)
         type = resolve_type(element.type, catalog.types)
         _check_constraint(s, element)
