@@ -438,7 +438,7 @@ class _Shape:
         for n, (call, e) in enumerate(zip(calls, lists, strict=True)):
             assert e.type.element is not None
             substitutions[call] = x.ColumnRef(x.Side.VALUE, f"KSQL_UDTF_{n}", e.type.element)
-        spread_out = replace(relation, operator=p.Explode(relation.operator, tuple(columns)), scope=carried.scope)
+        spread_out = replace(relation, operator=p.Explode(_rows(relation.operator), tuple(columns)), scope=carried.scope)
         return spread_out, replace(self.binder(carried.scope, "SELECT"), substitutions=substitutions)
 
     def _bound(
@@ -571,8 +571,8 @@ class _Shape:
         names = _group_names(groups, key_items, items)
         window = None if query.window is None else _window(query.window, is_final=query.emit == "FINAL")
         operator, placed = _grouped(relation, groups, bound_groups, names, aggregates)
-        if window is not None and operator is relation.operator and not isinstance(operator, p.Filter):
-            operator = p.Filter(operator, x.Literal(True, BOOLEAN), "ROWS")  # a null value is no row, and is in no window
+        if window is not None and operator is relation.operator:
+            operator = _rows(operator)
         emit = Emit.FINAL if query.emit == "FINAL" else self.context.emit
         root: p.Operator = p.Aggregate(operator, tuple(a.aggregation for a in placed), window, emit)
         after = self._after(groups, names, bound_groups, placed, window, relation)
@@ -832,6 +832,11 @@ def _grouped(
         (n, x.ColumnRef(x.Side.VALUE, f"KSQL_KEY_{i}", b.type)) for i, (n, b) in enumerate(zip(names, bound, strict=True))
     )
     return p.Rekey(prepared, keys, "GROUP-BY"), placed
+
+
+def _rows(operator: p.Operator) -> p.Operator:
+    """Return the records of a stream that are rows: one with a null value is in no window, and has no items."""
+    return operator if isinstance(operator, p.Filter) else p.Filter(operator, x.Literal(True, BOOLEAN), "ROWS")
 
 
 def _none_is_null(bound: Sequence[x.Expr]) -> x.Expr:
