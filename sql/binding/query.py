@@ -570,9 +570,9 @@ class _Shape:
         key_items = self._group_keys(groups, items, relation)
         names = _group_names(groups, key_items, items)
         window = None if query.window is None else _window(query.window, is_final=query.emit == "FINAL")
+        if window is not None:
+            relation = replace(relation, operator=_rows(relation.operator))
         operator, placed = _grouped(relation, groups, bound_groups, names, aggregates)
-        if window is not None and operator is relation.operator:
-            operator = _rows(operator)
         emit = Emit.FINAL if query.emit == "FINAL" else self.context.emit
         root: p.Operator = p.Aggregate(operator, tuple(a.aggregation for a in placed), window, emit)
         after = self._after(groups, names, bound_groups, placed, window, relation)
