@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -29,6 +30,7 @@ WHENS_MAX = 500
 INT64 = range(-(2**63), 2**63)
 """The whole numbers that a BIGINT holds."""
 
+_DECIMAL = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)")
 _CALENDAR = ("WEEK", "MONTH", "QUARTER", "YEAR")
 
 
@@ -226,7 +228,10 @@ class AstBuilder(Transformer[Token, Any]):
         name, text = children
         if name != "DECIMAL":
             raise SyntaxFault(f"unknown kind of literal {name} '...'; only DECIMAL '1.23' can be written so", _span(meta))
-        return ast.DecimalLiteral(unquote(text), span=_span(meta))
+        number = unquote(text).removeprefix("+")
+        if not _DECIMAL.fullmatch(number):
+            raise SyntaxFault(f"{text} is no DECIMAL; expected digits with or without a point, as in '1.23'", _span(meta))
+        return ast.DecimalLiteral(number if "." in number else f"{number}.", span=_span(meta))
 
     # -------------------------------------------------------------------------------------------- expressions
 

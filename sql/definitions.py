@@ -171,7 +171,7 @@ def drop_source(s: ast.Drop, context: Context) -> Catalog:
             return catalog
         raise StatementError(f"{kind.capitalize()} {s.name} does not exist.{catalog.hint(s.name)}", s.span)
     if source.is_table != s.is_table:
-        raise StatementError(f"Incompatible data source type is {source.kind.lower()}, but statement was DROP {kind}", s.span)
+        raise StatementError(f"Incompatible data source type is {source.kind}, but statement was DROP {kind.upper()}", s.span)
     if source.is_read_only and s.delete_topic:
         raise StatementError(f"Cannot delete topic for read-only source: {source.name}", s.span)
     _check_is_unused(source, catalog, s.span)
@@ -212,6 +212,16 @@ def new_query_id(s: ast.CreateAs | ast.InsertQuery, catalog: Catalog) -> str:
     if not re.fullmatch(r"[A-Z0-9_]{1,150}", query_id):
         raise StatementError("Query IDs may contain only alphanumeric characters and '_'.", given.span)
     return query_id
+
+
+def is_given_away(query_id: str, catalog: Catalog) -> bool:
+    """Tell whether nobody has an id and nobody ever will: other queries have its number.
+
+    >>> is_given_away("CTAS_T_4", Catalog(next_number=4)), is_given_away("CTAS_T_4", Catalog(next_number=5))
+    (False, True)
+    """
+    numbered = re.fullmatch(r"(?:C[ST]AS_.+|INSERTQUERY)_([0-9]+)", query_id)
+    return numbered is not None and int(numbered[1]) < catalog.next_number and query_id not in catalog.queries
 
 
 def id_beside(query_id: str) -> str:

@@ -20,10 +20,11 @@ from .applying import Applied, KnownQuery
 from .catalog import Catalog
 from .command_log import Command, CommandLog, command_topic
 from .connectors import Connectors, ConnectorsOf
+from .definitions import is_given_away
 from .errors import StatementError
 from .forsaken import Forsaken
-from .recorded import check_same, recorded_plan
-from .running import Checked, Left, RunningQueries, Wanted, application_of, compile_query
+from .recorded import check_same, own_topics, recorded_plan
+from .running import Checked, Left, RunningQueries, Wanted, application_id, application_of, compile_query
 from .table_state import Tables
 
 _log = logging.getLogger("logflume.sql")
@@ -123,6 +124,8 @@ class Following:
                 failure = e if offset == needed else failure
                 if command.expected is None or command.expected == offset:
                     self._problem(offset, command, str(e))
+                elif self.runs_queries:
+                    self._left += self._prepared_in_vain(command)
             except RecursionError:
                 self._problem(offset, command, "nested too deeply")
             if self.runs_queries:
@@ -177,6 +180,14 @@ class Following:
         """Return what the queries left that one command has ended."""
         ended = before.queries.keys() - self.applied.queries.keys()
         return [self._left_by(before.queries[q], application_of(self.service, before.catalog.queries[q])) for q in sorted(ended)]
+
+    def _prepared_in_vain(self, command: Command) -> list[Left]:
+        """Return what a query left that was prepared and lost a race, unless another may get its id, and so its topics."""
+        plan = command.plan
+        if plan is None or not is_given_away(plan.query_id, self.catalog):
+            return []
+        application = application_id(self.service, plan.query_id)
+        return [Left(plan.query_id, application, partial(own_topics, plan, application))]
 
     def _left_by(self, known: KnownQuery, application: str) -> Left:
         return Left(known.planned.query.id, application, partial(_topics_of, known, application))

@@ -26,6 +26,14 @@ def string_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def _unary(op: str, operand: str) -> str:
+    if op.startswith("IS"):
+        return f"({operand} {op})"
+    if op == "NOT":
+        return f"({op} {operand})"
+    return f"{op} {operand}" if operand.startswith(op) else f"{op}{operand}"  # -- would begin a comment
+
+
 def expression_text(e: ast.Expression) -> str:
     """Write an expression; operators in full parentheses.
 
@@ -51,13 +59,7 @@ def expression_text(e: ast.Expression) -> str:
         case ast.NullLiteral():
             return "null"
         case ast.Unary(op, operand):
-            return (
-                f"({text(operand)} {op})"
-                if op.startswith("IS")
-                else f"({op} {text(operand)})"
-                if op == "NOT"
-                else f"{op}{text(operand)}"
-            )
+            return _unary(op, text(operand))
         case ast.Binary(op, left, right):
             return f"({text(left)} {op} {text(right)})"
         case ast.Between(operand, low, high, negated):

@@ -256,7 +256,7 @@ def read_options(properties: Sequence[ast.Property], where: str) -> Options:
     """Read a WITH clause of a kind of statement (C, A or I).
 
     Raises:
-        StatementError: unknown property, bad value, or properties that exclude each other; at the property.
+        StatementError: unknown property, bad value (each a SyntaxFault), or properties that exclude each other; at the property.
     """
     specs = {p.name: p for p in PROPERTIES if where in p.where}
     values: dict[str, Any] = {}
@@ -266,9 +266,10 @@ def read_options(properties: Sequence[ast.Property], where: str) -> Options:
         if spec is None:
             near = near_matches(given.name, specs)
             hint = f" Did you mean {' or '.join(near)}?" if near else f" Known are {', '.join(specs)}."
-            raise StatementError(f"Invalid config variable(s) in the WITH clause: {given.name}.{hint}", given.span)
+            unknown = ",".join(dict.fromkeys(p.name for p in properties if p.name not in specs))
+            raise SyntaxFault(f"Invalid config variable(s) in the WITH clause: {unknown}.{hint}", given.span)
         if given.name in values:
-            raise StatementError(f"Duplicate config in the WITH clause: {given.name}", given.span)
+            raise SyntaxFault(f"Duplicate config in the WITH clause: {given.name}", given.span)
         try:
             values[given.name] = spec.read(given.value)
         except Unreadable as e:

@@ -183,7 +183,7 @@ def _columns(s: ast.CreateSource, catalog: Catalog) -> tuple[tuple[Column, ...],
                 f"'{element.name}' is a reserved column name. You cannot use it as a name for a column.", element.span
             )
         if element.name in seen:
-            raise StatementError(f"Duplicate column names: '{element.name}'; name each column once", element.span)
+            raise SyntaxFault(f"Duplicate column names: '{element.name}'; name each column once", element.span)
         seen.add(element.name)
         type = resolve_type(element.type, catalog.types)
         _check_constraint(s, element)
@@ -285,12 +285,11 @@ def plan_create_as(s: ast.CreateAs, context: Context, *, query_id: str) -> Plann
     Raises:
         StatementError: with the position of what is to blame.
     """
-    if s.query.limit is not None:
-        raise StatementError("CREATE ... AS SELECT does not support LIMIT clause.", s.query.clause_span("LIMIT"))
+    what = f"CREATE {'TABLE' if s.is_table else 'STREAM'} AS SELECT"
+    _refuse_limit(s.query, what)
     _check_source_name(s.name, s.span)
     options = read_options(s.properties, "A")
-    kind = "TABLE" if s.is_table else "STREAM"
-    bound = bind_query(s.query, context, Target(query_id, s.name, f"CREATE {kind} AS SELECT", options.get("TIMESTAMP")))
+    bound = bind_query(s.query, context, Target(query_id, s.name, what, options.get("TIMESTAMP")))
     _check_kind(bound, s)
     first = bound.relation.first
     key_name, value_name = _sink_formats(bound, options, context)
@@ -341,6 +340,12 @@ def plan_create_as(s: ast.CreateAs, context: Context, *, query_id: str) -> Plann
         tuple(configs.items()),
     )
     return PlannedQuery(_query_plan(query_id, bound, output), _query_info(query_id, s, s.name, bound, context), info)
+
+
+def _refuse_limit(query: ast.Query, what: str) -> None:
+    """Refuse to keep only the first rows of what never ends."""
+    if query.limit is not None:
+        raise StatementError(f"{what} statements don't support LIMIT clause.", query.clause_span("LIMIT"))
 
 
 def _sink_key(spec: FormatSpec, name: str) -> FormatSpec:
@@ -527,6 +532,7 @@ def plan_insert(s: ast.InsertQuery, context: Context, *, query_id: str) -> Plann
         raise StatementError(f"Cannot insert into {sink.name} because it has header columns", s.span)
     if sink.is_read_only:
         raise StatementError(f"Cannot insert into read-only stream: {sink.name}", s.span)
+    _refuse_limit(s.query, "INSERT INTO")
     read_options(s.properties, "I")
     bound = bind_query(s.query, context, Target(query_id, s.target, "INSERT INTO"))
     if bound.kind is not p.ResultKind.STREAM:

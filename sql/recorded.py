@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from logflume.log.schemas import Column, FormatSpec
-from logflume.streams.seams import Plan
+from logflume.streams.seams import Plan, changelog_topic
 
 from .errors import SqlError
 from .planner import PlannedQuery
@@ -62,6 +62,12 @@ def recorded_plan(planned: PlannedQuery, compiled: Plan) -> RecordedPlan:
             for spec in sub.program.stores
         },
     )
+
+
+def own_topics(recorded: RecordedPlan, application: str) -> frozenset[str]:
+    """Return the internal topics that a query of this plan may have had made, under its application's name."""
+    repartitions = {f"{application}-{topic}" for topic in recorded.writes if topic != recorded.sink}
+    return frozenset(repartitions | {changelog_topic(application, store) for store in recorded.stores})
 
 
 def check_same(recorded: RecordedPlan, now: RecordedPlan) -> None:

@@ -30,16 +30,6 @@ def merge_filters(operator: p.Operator) -> p.Operator:
     return operator
 
 
-def drop_true_filter(operator: p.Operator) -> p.Operator:
-    """A filter that lets everything pass does nothing.
-
-    before: Filter true (in)        after: in
-    """
-    if isinstance(operator, p.Filter) and operator.predicate == x.Literal(True, operator.predicate.type):
-        return operator.input
-    return operator
-
-
 def push_filter_below_join(operator: p.Operator) -> p.Operator:
     """A filter on the stream's columns alone runs before the lookup.
 
@@ -105,7 +95,7 @@ def _narrowed(operator: p.Operator, read: set[str]) -> p.Operator:
 
 _Join = p.JoinTable | p.JoinStreams | p.JoinTables | p.JoinForeign
 
-RULES: tuple[Rule, ...] = (merge_filters, drop_true_filter, push_filter_below_join, narrow_join, narrow_sides, narrow_select)
+RULES: tuple[Rule, ...] = (merge_filters, push_filter_below_join, narrow_join, narrow_sides, narrow_select)
 
 
 def optimize(root: p.Operator) -> p.Operator:

@@ -25,7 +25,7 @@ from logflume.log.schemas import (
 )
 
 from . import ast
-from .errors import StatementError
+from .errors import SyntaxFault
 
 NAMED_TYPES: Mapping[str, DataType] = {
     "BOOLEAN": BOOLEAN,
@@ -46,7 +46,7 @@ def resolve_type(name: ast.TypeName, custom: Mapping[str, DataType]) -> DataType
     """Return the type that a name means; `custom` are the types made by CREATE TYPE.
 
     Raises:
-        StatementError: unknown name or bad parameters, at the name's position.
+        SyntaxFault: unknown name or bad parameters, at the name's position.
     """
     match name.name:
         case "ARRAY" if name.elements:
@@ -57,11 +57,14 @@ def resolve_type(name: ast.TypeName, custom: Mapping[str, DataType]) -> DataType
             seen: set[str] = set()
             for field, _ in name.fields:
                 if field in seen:
-                    raise StatementError(f"Duplicate field names found in STRUCT: '{field}'; name each field once", name.span)
+                    raise SyntaxFault(f"Duplicate field names found in STRUCT: '{field}'; name each field once", name.span)
                 seen.add(field)
             return struct(*(Column(field, resolve_type(type, custom)) for field, type in name.fields))
         case "DECIMAL":
             return _decimal_type(name)
+        case "ARRAY" | "MAP" if name.name not in custom:
+            hint = "ARRAY<INT>" if name.name == "ARRAY" else "MAP<STRING, INT>"
+            raise SyntaxFault(f"Cannot resolve unknown type: {name.name}; say of what, as in {hint}", name.span)
     known = {**NAMED_TYPES, **custom}
     found = known.get(name.name)
     if found is None:
@@ -71,20 +74,20 @@ def resolve_type(name: ast.TypeName, custom: Mapping[str, DataType]) -> DataType
             if near
             else f"; known are {', '.join(NAMED_TYPES)}, DECIMAL, ARRAY, MAP, STRUCT"
         )
-        raise StatementError(f"Cannot resolve unknown type: {name.name}{hint}", name.span)
+        raise SyntaxFault(f"Cannot resolve unknown type: {name.name}{hint}", name.span)
     if name.parameters and found is not STRING:
-        raise StatementError(f"{name.name} takes no parameters", name.span)
+        raise SyntaxFault(f"{name.name} takes no parameters", name.span)
     return found
 
 
 def _decimal_type(name: ast.TypeName) -> DataType:
     if len(name.parameters) != 2 or not all(p.isdigit() for p in name.parameters):
-        raise StatementError("DECIMAL needs precision and scale, as in DECIMAL(10, 2)", name.span)
+        raise SyntaxFault("DECIMAL needs precision and scale, as in DECIMAL(10, 2)", name.span)
     precision, scale = (int(p) for p in name.parameters)
     if precision < 1:
-        raise StatementError(f"DECIMAL precision must be >= 1: DECIMAL({precision},{scale})", name.span)
+        raise SyntaxFault(f"DECIMAL precision must be >= 1: DECIMAL({precision},{scale})", name.span)
     if scale > precision:
-        raise StatementError(f"DECIMAL precision must be >= scale: DECIMAL({precision},{scale})", name.span)
+        raise SyntaxFault(f"DECIMAL precision must be >= scale: DECIMAL({precision},{scale})", name.span)
     return decimal(precision, scale)
 
 

@@ -70,14 +70,12 @@ def refuse_bounds(e: ast.Expression, scope: Scope) -> None:
 def bind_aggregate(call: ast.Call, index: int, binder: Binder, properties: Mapping[str, str]) -> BoundAggregate:
     """Bind one call over the columns of the aggregation's input. `properties`: limits that the session sets."""
     overloads = binder.functions.aggregates[call.name].overloads
-    for arg in call.args:
-        refuse_bounds(arg, binder.scope)
     bound = [binder.bind(a) for a in call.args]
     if call.is_distinct:
         return _distinct(call, index, bound)
     chosen, arg_types = _choose(call, overloads, bound)
     split = _columns_of(chosen, len(bound))
-    constants = [_constant(call, a, b) for a, b in zip(call.args[split:], bound[split:], strict=True)]
+    constants = [_constant(call, n, bound[n], binder.scope) for n in range(split, len(bound))]
     limit = properties.get(chosen.limit_property or "")
     if limit is not None:
         constants.append(_limit(chosen, limit, call))
@@ -124,11 +122,12 @@ def _limit(overload: AggregateOverload, text: str, call: ast.Call) -> int:
     return int(text)
 
 
-def _constant(call: ast.Call, e: ast.Expression, bound: x.Expr) -> object:
+def _constant(call: ast.Call, index: int, bound: x.Expr, scope: Scope) -> object:
     if not isinstance(bound, x.Literal) or bound.type == ANY:
+        e = call.args[index]
         raise StatementError(
-            f"Parameter {call.args.index(e) + 1} passed to function {call.name} must be a literal constant, "
-            f"but was expression: '{expression_text(e)}'",
+            f"Parameter {index + 1} passed to function {call.name} must be a literal constant, "
+            f"but was expression: '{expression_text(scope.shown(e))}'",
             e.span,
         )
     value: object = bound.value

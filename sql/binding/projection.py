@@ -15,7 +15,7 @@ from logflume.sql.words import joined_names
 from logflume.streams.expr import Meta
 
 from .expressions import Binder
-from .scope import RESERVED_COLUMNS, Scope, Visible
+from .scope import RESERVED_COLUMNS, WINDOW_COLUMNS, Scope, Visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def spread(
                 columns = [c for c in columns if not c.is_key] + [c for c in columns if c.is_key]
             if item.kind == "all":
                 for e in leading:
-                    taken.append(Item(_leading_name(e, generated), e, True))
+                    taken.append(Item(_leading_name(scope.shown(e), generated), e, True))
                     generated += not isinstance(e, ast.Name)
             if item.kind == "all" and not is_rekeyed and (has_bounds or scope.is_joined):
                 columns = _with_bounds(columns, scope)
@@ -171,17 +171,20 @@ def _struct_fields(item: ast.SelectItem, scope: Scope, binder: Binder) -> list[I
     return [Item(f.name, ast.Dereference(e, f.name, span=item.span), False) for f in type.fields]
 
 
-def check_names(items: Sequence[Item]) -> None:
-    """Refuse pseudo-columns without an alias, as a stored result cannot have them."""
+def check_names(items: Sequence[Item], scope: Scope, *, has_window: bool) -> None:
+    """Refuse pseudo-columns without an alias, as a stored result cannot have them. `has_window`: its bounds can be named."""
     for item in items:
-        if not item.has_alias and item.name in RESERVED_COLUMNS:
-            raise StatementError(f"Reserved column name in select: `{item.name}`. Please remove or alias the column.", item.span)
+        if item.has_alias or item.name not in RESERVED_COLUMNS:
+            continue
+        if isinstance(item.expression, ast.Name) and not (has_window and item.name in WINDOW_COLUMNS):
+            scope.resolve(item.expression, "SELECT")
+        raise StatementError(f"Reserved column name in select: `{item.name}`. Please remove or alias the column.", item.span)
 
 
-def find_keys(keys: Sequence[KeyColumn], items: Sequence[Item], *, sink: str, clause: str) -> list[Item]:
+def find_keys(keys: Sequence[KeyColumn], items: Sequence[Item], scope: Scope, *, sink: str, clause: str) -> list[Item]:
     """Return the item of each key column, in the key's order.
 
-    `clause`: what made the key ('key column', 'grouping expression', ...), for messages.
+    `scope`: of the query's sources. `clause`: what made the key ('key column', 'grouping expression', ...), for messages.
 
     Raises:
         StatementError: a key column is not selected, or more than once.
@@ -198,7 +201,7 @@ def find_keys(keys: Sequence[KeyColumn], items: Sequence[Item], *, sink: str, cl
         else:
             found.append(same[0])
     if missing:
-        raise _missing(missing, keys, sink=sink, clause=clause)
+        raise _missing(missing, scope, sink=sink, clause=clause)
     return found
 
 
@@ -221,15 +224,12 @@ def _repeated(same: Sequence[Item], clause: str) -> StatementError:
     )
 
 
-def _missing(missing: Sequence[KeyColumn], keys: Sequence[KeyColumn], *, sink: str, clause: str) -> StatementError:
-    def shown(e: ast.Expression) -> str:
-        return e.name if isinstance(e, ast.Name) and clause != "join expression" else expression_text(e)
-
+def _missing(missing: Sequence[KeyColumn], scope: Scope, *, sink: str, clause: str) -> StatementError:
     if clause == "join expression":
-        texts = [shown(e) for e in missing[0].accepted]
+        texts = [expression_text(e) for e in missing[0].accepted]
         joined = joined_names(texts, "or")
     else:
-        texts = [shown(k.accepted[0]) for k in missing]
+        texts = [expression_text(scope.shown(k.accepted[0])) for k in missing]
         joined = joined_names(texts, "and")
     plural = "s" if len(texts) > 1 else ""
     synthetic = ""

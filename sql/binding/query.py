@@ -9,12 +9,12 @@ from logflume.log.schemas import ANY, BIGINT, BOOLEAN, Column, array
 from logflume.sql import ast
 from logflume.sql import plan as p
 from logflume.sql.catalog import WindowInfo
-from logflume.sql.errors import StatementError
+from logflume.sql.errors import StatementError, SyntaxFault
 from logflume.sql.format import expression_text
 from logflume.sql.functions import unknown_function
 from logflume.sql.options import calendar_of
 from logflume.sql.rules import column_refs
-from logflume.sql.tree import children, free_names, rewrite, walk
+from logflume.sql.tree import children, free_names, walk
 from logflume.sql.types import show_type
 from logflume.sql.words import joined_names
 from logflume.streams import expr as x
@@ -334,7 +334,7 @@ class _Shape:
         if wanted is not None and all(i.name != wanted for i in items):
             raise StatementError(unknown_timestamp(wanted), self.query.span)
         if self.target.is_persistent:
-            check_names(items)
+            check_names(items, relation.scope, has_window=self.query.window is not None)
         return items
 
     def filtered(self) -> Relation:
@@ -342,7 +342,9 @@ class _Shape:
         where, relation = self.query.where, self.relation
         if where is None:
             return relation
-        _refuse_calls(where, self.context.functions, "WHERE", relation)
+        if self.query.window is not None:
+            _refuse_later_bounds(where, relation.scope)
+        _refuse_calls(where, self.context.functions, "WHERE")
         predicate = self.binder(relation.scope, "WHERE").condition(where)
         return replace(relation, operator=p.Filter(relation.operator, predicate))
 
@@ -371,7 +373,7 @@ class _Shape:
             return []
         if len(relation.sources) == 2 and any(isinstance(o, p.JoinForeign) for o in p.operators(relation.operator)):
             _check_foreign_keys(keys, items, relation)
-        return find_keys(keys, items, sink=self.target.sink or "", clause=clause)
+        return find_keys(keys, items, relation.scope, sink=self.target.sink or "", clause=clause)
 
     def _may_drop_keys(self, relation: Relation) -> bool:
         """Tell whether the SELECT says which key columns stay, and in which order, as ksqlDB's newer planner has it."""
@@ -419,7 +421,7 @@ class _Shape:
     def _exploded(self, relation: Relation, items: Sequence[Item], kind: p.ResultKind) -> tuple[Relation, Binder]:
         """Put table functions before the projection; their items then read like columns."""
         library = self.context.functions
-        calls = _table_calls([i.expression for i in items], library)
+        calls = _table_calls([i.expression for i in items], library, relation.scope)
         if not calls:
             return relation, self.binder(relation.scope, "SELECT")
         if kind is p.ResultKind.TABLE:
@@ -436,7 +438,7 @@ class _Shape:
         for n, (call, e) in enumerate(zip(calls, lists, strict=True)):
             assert e.type.element is not None
             substitutions[call] = x.ColumnRef(x.Side.VALUE, f"KSQL_UDTF_{n}", e.type.element)
-        spread_out = replace(relation, operator=p.Explode(relation.operator, tuple(columns)), scope=carried.scope)
+        spread_out = replace(relation, operator=p.Explode(_rows(relation.operator), tuple(columns)), scope=carried.scope)
         return spread_out, replace(self.binder(carried.scope, "SELECT"), substitutions=substitutions)
 
     def _bound(
@@ -460,16 +462,17 @@ class _Shape:
     def partitioned(self, relation: Relation) -> BoundQuery:
         if relation.is_table:
             raise StatementError(
-                "PARTITION BY is not supported on tables; GROUP BY makes a table of another key", self._span("PARTITION BY")
+                "Cannot repartition a TABLE source. PARTITION BY is for streams; GROUP BY makes a table of another key",
+                self._span("PARTITION BY"),
             )
         binder = self.binder(relation.scope, "PARTITION BY")
         given = self.query.partition_by or ()
         for n, e in enumerate(given):
             if e in given[:n]:
-                raise StatementError(f"Duplicate PARTITION BY expression: {expression_text(e)}", e.span)
+                raise SyntaxFault(f"Duplicate PARTITION BY expression: {expression_text(e)}", e.span)
         wanted = [] if [type(e) for e in given] == [ast.NullLiteral] else list(given)
         for e in wanted:
-            _refuse_calls(e, self.context.functions, "PARTITION BY", relation)
+            _refuse_calls(e, self.context.functions, "PARTITION BY")
         exprs = [canonical(e, relation.scope, "PARTITION BY") for e in wanted]
         if relation.first.window is not None:
             if exprs == [key.accepted[0] for key in relation.keys]:
@@ -518,10 +521,12 @@ class _Shape:
         self._check_aggregation(relation)
         groups = [canonical(e, relation.scope, "GROUP BY") for e in query.group_by or ()]
         group_binder = self.binder(relation.scope, "GROUP BY")
-        for e, given in zip(groups, query.group_by or (), strict=True):
-            _refuse_calls(given, library, "GROUP BY", relation)
-            if groups.count(e) > 1:
-                raise StatementError(f"Duplicate GROUP BY expression: {expression_text(given)}", given.span)
+        for n, given in enumerate(query.group_by or ()):
+            if query.window is not None:
+                refuse_bounds(given, relation.scope)
+            _refuse_calls(given, library, "GROUP BY")
+            if groups[n] in groups[:n]:
+                raise SyntaxFault(f"Duplicate GROUP BY expression: {expression_text(given)}", given.span)
         bound_groups = [group_binder.bind(e) for e in groups]
         items = self.items(relation)
         if query.having is not None and query.window is not None:
@@ -534,6 +539,9 @@ class _Shape:
             raise StatementError(
                 "GROUP BY requires aggregate functions in either the SELECT or HAVING clause.", query.clause_span("GROUP BY")
             )
+        if query.window is not None:
+            for arg in (arg for call in calls for arg in call.args):
+                refuse_bounds(arg, relation.scope)
         aggregates = [
             bind_aggregate(c, n, self.binder(relation.scope, "SELECT"), self.context.properties) for n, c in enumerate(calls)
         ]
@@ -559,9 +567,11 @@ class _Shape:
                 calls[0].span,
             )
         self._check_items(items, having, groups, relation)
-        key_items = self._group_keys(groups, items)
+        key_items = self._group_keys(groups, items, relation)
         names = _group_names(groups, key_items, items)
         window = None if query.window is None else _window(query.window, is_final=query.emit == "FINAL")
+        if window is not None:
+            relation = replace(relation, operator=_rows(relation.operator))
         operator, placed = _grouped(relation, groups, bound_groups, names, aggregates)
         emit = Emit.FINAL if query.emit == "FINAL" else self.context.emit
         root: p.Operator = p.Aggregate(operator, tuple(a.aggregation for a in placed), window, emit)
@@ -608,7 +618,7 @@ class _Shape:
         library = self.context.functions
 
         def shown(expressions: Sequence[ast.Expression]) -> str:
-            return ", ".join(expression_text(_bare(e, relation.scope)) for e in expressions)
+            return ", ".join(expression_text(relation.scope.shown(e)) for e in expressions)
 
         wrong = [e for e in selected if any(_ungrouped(e, groups, library, known))]
         if wrong:
@@ -625,10 +635,11 @@ class _Shape:
                 names[0].span,
             )
 
-    def _group_keys(self, groups: Sequence[ast.Expression], items: Sequence[Item]) -> list[Item]:
+    def _group_keys(self, groups: Sequence[ast.Expression], items: Sequence[Item], relation: Relation) -> list[Item]:
         if not self.target.is_persistent:
             return []
-        return find_keys([KeyColumn((e,)) for e in groups], items, sink=self.target.sink or "", clause="grouping expression")
+        keys = [KeyColumn((e,)) for e in groups]
+        return find_keys(keys, items, relation.scope, sink=self.target.sink or "", clause="grouping expression")
 
     def _after(
         self,
@@ -645,8 +656,11 @@ class _Shape:
             substitutions[e] = x.ColumnRef(x.Side.KEY, name, b.type)
         visible = [Visible("", "ROWTIME", x.ColumnRef(x.Side.META, "ROWTIME", BIGINT), is_pseudo=True)]
         if window is not None:
+            # Over windowed sources their names have been found as the sources' own; here they are the bounds of the new window.
+            sources = {c.source for c in relation.scope.columns if c.name in WINDOW_COLUMNS} or {""}
             visible += [
-                Visible("", meta.value, x.ColumnRef(x.Side.META, meta.value, type), is_pseudo=True)
+                Visible(source, meta.value, x.ColumnRef(x.Side.META, meta.value, type), is_pseudo=True)
+                for source in sorted(sources)
                 for meta, type in WINDOW_COLUMNS.items()
             ]
         return replace(self.binder(Scope(tuple(visible)), "SELECT"), substitutions=substitutions, naming=relation.scope)
@@ -694,17 +708,18 @@ def _window_of(relation: Relation) -> p.Windows | None:
     return None if window is None else window.of_key()
 
 
-def _refuse_calls(e: ast.Expression, library: Library, clause: str, relation: Relation) -> None:
+def _refuse_later_bounds(where: ast.Expression, scope: Scope) -> None:
+    """Refuse the bounds of the window that groups in WHERE, which is before it."""
+    for part in walk(where):
+        if isinstance(part, ast.Name) and part.name in WINDOW_COLUMNS and scope.find(part) is None:
+            raise StatementError(f"Error in WHERE expression: Unknown column {part.name}.", part.span)
+
+
+def _refuse_calls(e: ast.Expression, library: Library, clause: str) -> None:
     for part in walk(e):
-        if isinstance(part, ast.Name) and part.name in WINDOW_COLUMNS and relation.scope.find(part) is None:
-            if clause == "GROUP BY":
-                refuse_bounds(part, relation.scope)
-            raise StatementError(f"Error in {clause} expression: Unknown column {part.name}.", part.span)
         if isinstance(part, ast.Call) and part.name in library.tables:
             raise StatementError(f"Table functions cannot be used in the {clause} clause.", part.span)
         if isinstance(part, ast.Call) and part.name in library.aggregates:
-            for arg in part.args:
-                _refuse_calls(arg, library, clause, relation)
             hint = " HAVING filters groups." if clause == "WHERE" else ""
             raise StatementError(
                 f"{clause} does not support aggregate functions: {part.name} is an aggregate function.{hint}", part.span
@@ -723,13 +738,6 @@ def _ungrouped(
         return
     for child in children(e):
         yield from _ungrouped(child, groups, library, known)
-
-
-def _bare(e: ast.Expression, scope: Scope) -> ast.Expression:
-    """Return an expression with the shortest names that are still clear."""
-    if scope.is_joined:
-        return e
-    return rewrite(e, lambda n: ast.Name(n.name) if isinstance(n, ast.Name) else None)
 
 
 def _group_names(groups: Sequence[ast.Expression], key_items: Sequence[Item], items: Sequence[Item]) -> list[str]:
@@ -826,6 +834,11 @@ def _grouped(
     return p.Rekey(prepared, keys, "GROUP-BY"), placed
 
 
+def _rows(operator: p.Operator) -> p.Operator:
+    """Return the records of a stream that are rows: one with a null value is in no window, and has no items."""
+    return operator if isinstance(operator, p.Filter) else p.Filter(operator, x.Literal(True, BOOLEAN), "ROWS")
+
+
 def _none_is_null(bound: Sequence[x.Expr]) -> x.Expr:
     """A record of which one group expression is null belongs to no group."""
     tests = [
@@ -840,7 +853,7 @@ def _none_is_null(bound: Sequence[x.Expr]) -> x.Expr:
 # ------------------------------------------------------------------------------------------------ table functions
 
 
-def _table_calls(expressions: Sequence[ast.Expression], library: Library) -> list[ast.Call]:
+def _table_calls(expressions: Sequence[ast.Expression], library: Library, scope: Scope) -> list[ast.Call]:
     """Return the table function calls in order; two equal ones are two."""
     found: list[ast.Call] = []
     for e in expressions:
@@ -852,7 +865,7 @@ def _table_calls(expressions: Sequence[ast.Expression], library: Library) -> lis
                 raise StatementError(f"Table functions cannot be nested: {part.name}({within[0].name}())", part.span)
             found.append(part)
         if isinstance(e, ast.SearchedCase | ast.SimpleCase) and any(c in found for c in walk(e)):
-            raise StatementError("Table functions cannot be used in CASE: " + expression_text(e), e.span)
+            raise StatementError("Table functions cannot be used in CASE: " + expression_text(scope.shown(e)), e.span)
     return found
 
 

@@ -203,6 +203,7 @@ expressions = st.recursive(
         st.tuples(e, e).map(lambda t: f"F({t[0]}, {t[1]})"),
         st.tuples(e, e).map(lambda t: f"(CASE WHEN {t[0]} THEN {t[1]} END)"),
         e.map(lambda t: f"({t} IS NULL)"),
+        st.tuples(st.sampled_from(["- ", "-", "+", "NOT "]), e).map(lambda t: f"({t[0]}({t[1]}))"),
         e.map(lambda t: f"CAST({t} AS STRING)"),
         st.lists(e, min_size=1, max_size=3).map(lambda t: f"ARRAY[{', '.join(t)}]"),
     ),
@@ -215,6 +216,31 @@ expressions = st.recursive(
 def test_random_expressions_read_back(text: str) -> None:
     tree = parse_expression(text)
     assert parse_expression(expression_text(tree)) == tree
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("- -v", "- -V"),
+        ("-(-5)", "- -5"),
+        ("-(-(-1.5))", "- - -1.5"),
+        ("+ +v", "+ +V"),
+        ("DECIMAL '150'", "150."),
+        ("DECIMAL '+.50'", ".50"),
+        ("-DECIMAL '-1.5'", "- -1.5"),
+    ],
+)
+def test_signs_and_decimals_are_kept_as_what_they_are(written: str, kept: str) -> None:
+    """Two signs in a row would begin a comment, and digits without a point are an INTEGER."""
+    tree = parse_expression(written)
+    assert expression_text(tree) == kept
+    assert parse_expression(kept) == tree
+
+
+@pytest.mark.parametrize("text", ["x", "", "NaN", "1e5", "1_000", " 1", "--1", "\u0661"])
+def test_text_that_is_no_decimal(text: str) -> None:
+    with pytest.raises(SyntaxFault, match="is no DECIMAL; expected digits"):
+        parse_statement(f"SELECT DECIMAL '{text}' FROM S")
 
 
 def test_with_is_filled_in() -> None:

@@ -8,6 +8,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from logflume.log import InvalidInput, LogflumeError, TransportError, connect
 from logflume.log.interfaces import Log
 from logflume.sql import PushQuery, Rows, SqlEngine, StatementError, forsaken
 from logflume.sql.command_log import Command, CommandLog, command_topic
-from logflume.sql.running import PAUSE_MAX_S, RunningQueries, Wanted
+from logflume.sql.running import PAUSE_MAX_S, Checked, RunningQueries, Wanted
 from logflume.streams.runtime import EngineOptions, EngineState, session
 
 SETUP = """
@@ -412,6 +413,34 @@ def test_who_loses_a_race_is_told_once_and_nobody_at_later_starts(
         assert "Q2" not in third.catalog.sources
         assert third.catalog.queries["CSAS_Q_0"].sink == "Q"
     assert not caplog.records
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_query_that_lost_a_race_leaves_no_topics(
+    engine: SqlEngine, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_told: bool
+) -> None:
+    """They are made before its command is written. `is_told`: its engine hears of it; else it has ended, and others see to it."""
+    prepared: set[str] = set()
+    with SqlEngine(log, tmp_path / "other") as other:
+        following = other.following
+        record, expected = following.record, following.commands.next_offset
+
+        def late(command: Command, query: Checked | None) -> None:
+            prepared.update(internal(log))
+            list(engine.execute("CREATE STREAM q AS SELECT v, id FROM s PARTITION BY v;"))
+            if not is_told:
+                following.commands.append(replace(command, expected=expected))
+                raise KeyboardInterrupt
+            record(command, query)
+
+        monkeypatch.setattr(following, "record", late)
+        with pytest.raises(StatementError if is_told else KeyboardInterrupt):
+            list(other.execute("CREATE TABLE q AS SELECT n, COUNT(*) AS c FROM s GROUP BY n;"))
+        assert {t.rpartition("-")[2] for t in prepared} == {"changelog", "repartition"}
+        if not is_told:
+            other.close()
+        eventually(engine, "SELECT v, id FROM q;", [(1, 1), (2, 2)])  # each look takes in what others have said
+        assert eventually_internal(log, 0) == set()
 
 
 def test_a_query_that_would_be_planned_otherwise_does_not_run(engine: SqlEngine, log: Log, tmp_path: Path) -> None:
