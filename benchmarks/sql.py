@@ -59,6 +59,7 @@ SERVED = (
     "CREATE TABLE T AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;",
 )
 INSERTED, ASKED, MADE, PUSHED, REPEATED, CONNECTIONS = 20_000, 1_000, 9, 9, 9, 32
+UNDER_WAY = 32
 PULLED, PULLING = 20_000, 8
 ANSWER_MAX_S = 60.0
 MANY, SETTLED_S, IDLE_S = 500, 5.0, 10.0
@@ -254,6 +255,8 @@ def _rows_into(name: str, beside: str, client: Client, address: str) -> Iterator
     texts = [f"INSERT INTO {name} VALUES ('k{n}', {n});" for n in range(ASKED)]
     took_s = _timed(lambda: _execute(client, texts))
     yield Figure(f"INSERT VALUES, each waited for, {beside}", ASKED / took_s, "1/s")
+    took_s = _timed(lambda: _pipelined(client.address, texts, UNDER_WAY))
+    yield Figure(f"INSERT VALUES, one a request, {UNDER_WAY} under way by one connection, {beside}", ASKED / took_s, "1/s", 2_000)
     clients = [Client(address) for _ in range(CONNECTIONS)]
     shares = [texts[n::CONNECTIONS] for n in range(CONNECTIONS)]
     with ThreadPoolExecutor(CONNECTIONS) as pool:
@@ -267,6 +270,23 @@ def _rows_into(name: str, beside: str, client: Client, address: str) -> Iterator
 def _execute(client: Client, texts: list[str]) -> None:
     for text in texts:
         client.post("/ksql", {"ksql": text})
+
+
+def _pipelined(address: str, texts: list[str], under_way: int) -> None:
+    """Execute statements by one connection, which sends so many ahead of their answers."""
+    host, port = address.split(":")
+    bodies = [json.dumps({"ksql": text}) for text in texts]
+    requests = [
+        f"POST /ksql HTTP/1.1\r\nHost: {address}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode() for body in bodies
+    ]
+    with socket.create_connection((host, int(port)), ANSWER_MAX_S) as opened:
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sent, answers = 0, b""
+        while (answered := answers.count(b"\r\n\r\n[]")) < len(requests):
+            opened.sendall(b"".join(requests[sent : answered + under_way]))
+            sent = min(answered + under_way, len(requests))
+            answers += opened.recv(1 << 16)
+            assert answers.count(b'"error_code"') == 0, answers
 
 
 def _sync_ms() -> float:

@@ -6,7 +6,7 @@ A batch keeps what it was made of until it is acknowledged, so that it can be sp
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, SupportsIndex
@@ -77,11 +77,35 @@ class Delivery:
 
 
 class RecordFuture(Future[RecordMetadata]):
-    """The future of one record. Making a real future costs more than queueing the record, so that happens at first use."""
+    """The future of one record: asks its delivery. It becomes a real one, which costs more than queueing the record, for who
+    needs more of it than that (`concurrent.futures.wait`)."""
 
     def __init__(self, delivery: Delivery, index: int) -> None:
         self._delivery = delivery
         self._index = index
+
+    def cancel(self) -> bool:
+        """Return False: what is queued is sent."""
+        return False
+
+    def cancelled(self) -> bool:
+        return False
+
+    def done(self) -> bool:
+        return self._delivery.promise.done()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._delivery.promise.exception(timeout)
+        return self._delivery.error_of(self._index)
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        return self._delivery.metadata(self._index)
+
+    def add_done_callback(self, fn: Callable[[Future[RecordMetadata]], object]) -> None:
+        self._delivery.promise.add_done_callback(lambda _: fn(self))
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") or name in ("_delivery", "_index"):

@@ -99,6 +99,12 @@ class Disk(Protocol):
 
 def write_atomically(disk: Disk, path: str, content: bytes) -> None:
     """Replace a small file so that a crash leaves the old or the new content: temporary file, fsync, rename, directory fsync."""
+    write_whole(disk, path, content)
+    disk.fsync_dir(os.path.dirname(path))
+
+
+def write_whole(disk: Disk, path: str, content: bytes) -> None:
+    """As `write_atomically`, but which of the two contents a crash leaves is not known before the directory is synced."""
     temporary = path + ".tmp"
     try:
         write_plainly(disk, temporary, content, is_synced=True)
@@ -106,7 +112,6 @@ def write_atomically(disk: Disk, path: str, content: bytes) -> None:
         disk.remove(temporary)
         raise
     disk.rename(temporary, path)
-    disk.fsync_dir(os.path.dirname(path))
 
 
 def write_plainly(disk: Disk, path: str, content: bytes, *, is_synced: bool = False) -> None:

@@ -10,9 +10,9 @@ from crc32c import crc32c
 from logflume.log.batch.header import BatchHeader
 from logflume.log.errors import CorruptLog, StorageError
 
-from .checkpoint import FILE_NAME, Checkpoint, unpack_checkpoint
+from .checkpoint import FILE_NAME, VERSION, Checkpoint, pack_checkpoint, unpack_checkpoint
 from .config import LogConfig
-from .disk import Disk, write_atomically
+from .disk import Disk, write_atomically, write_whole
 from .epochs import LeaderEpochs
 from .partition import PartitionLog
 from .recovery import TakeBatch, keep_aside, scan_batches
@@ -38,8 +38,7 @@ def open_log(directory: str, *, disk: Disk, config: LogConfig, now_ms: int, topi
         StorageError: the disk refused, or the directory belongs to another topic id.
     """
     if not disk.is_dir(directory):
-        disk.make_dir(directory)
-        disk.fsync_dir(directory.rpartition("/")[0] or ".")
+        _create(disk, directory, topic_id or uuid.uuid4().hex)
     topic_id = _check_topic_id(disk, directory, topic_id)
     checkpoint = unpack_checkpoint(disk.read_file(f"{directory}/{FILE_NAME}"), f"{directory}/{FILE_NAME}")
     if checkpoint is not None and checkpoint.swaps:
@@ -79,6 +78,17 @@ def open_log(directory: str, *, disk: Disk, config: LogConfig, now_ms: int, topi
     return log
 
 
+def _create(disk: Disk, directory: str, topic_id: str) -> None:
+    """Make an empty log. A crash in between leaves files that are whole, each there or not; an open makes up for them."""
+    disk.make_dir(directory)
+    write_whole(disk, f"{directory}/{METADATA_FILE}", _metadata(topic_id))
+    disk.open(f"{directory}/{file_name(0, '.log')}", create=True).close()  # empty: its name is all that has to be durable
+    checkpoint = Checkpoint(VERSION, log_start_offset=0, recovery_point=0, segments=[], boot_id=disk.boot_id())
+    write_whole(disk, f"{directory}/{FILE_NAME}", pack_checkpoint(checkpoint))
+    disk.fsync_dir(directory)
+    disk.fsync_dir(directory.rpartition("/")[0] or ".")
+
+
 def topic_id_of(disk: Disk, directory: str) -> str | None:
     """Return the topic id in `partition.metadata` as 32 hex digits, None if there is no such file. Raises CorruptLog."""
     path = f"{directory}/{METADATA_FILE}"
@@ -95,13 +105,17 @@ def topic_id_of(disk: Disk, directory: str) -> str | None:
     return found
 
 
+def _metadata(topic_id: str) -> bytes:
+    encoded = urlsafe_b64encode(bytes.fromhex(topic_id)).rstrip(b"=").decode()
+    return f"version: 0\ntopic_id: {encoded}".encode()
+
+
 def _check_topic_id(disk: Disk, directory: str, topic_id: str | None) -> str:
     """Return the topic id in `partition.metadata`, writing the file if it is missing."""
     found = topic_id_of(disk, directory)
     if found is None:
         topic_id = topic_id or uuid.uuid4().hex
-        encoded = urlsafe_b64encode(bytes.fromhex(topic_id)).rstrip(b"=").decode()
-        write_atomically(disk, f"{directory}/{METADATA_FILE}", f"version: 0\ntopic_id: {encoded}".encode())
+        write_atomically(disk, f"{directory}/{METADATA_FILE}", _metadata(topic_id))
         return topic_id
     if topic_id is not None and found != topic_id:
         raise StorageError(f"{directory}: expected a log of topic id {topic_id}, found one of {found}; move it out of the way")

@@ -43,6 +43,7 @@ from .errors import (
 )
 from .forms import MEDIA_TYPES, Chunked, Delimited, Form, Kind, Protobuf
 from .inserts import acknowledged
+from .pipelining import in_turn, let_next
 from .queries import Queries, whole, written
 from .reading import Reading
 from .requests import RIGHTS, CloseRequest, KsqlRequest, StreamRequest, TerminateRequest, body_of, decoded, session_of
@@ -99,7 +100,8 @@ class SqlApp:
         routes: list[Any] = [Route(path, _answering(handler), methods=["GET"]) for path, handler in gets.items()]
         routes.append(WebSocketRoute("/ws/query", self._socket))
         others = Starlette(routes=routes, exception_handlers={404: _not_found, 405: _not_found})
-        answering = {path: _answering(handler, self._check_begins) for path, handler in posts.items()}
+        begins = dict.fromkeys(posts, self._begins_in_turn) | {"/ksql": self._begins_at_once}
+        answering = {path: _answering(handler, begins[path]) for path, handler in posts.items()}
         self.asgi: ASGIApp = _Guard(_Posts(answering, others), users)
 
     def close(self) -> None:
@@ -111,6 +113,13 @@ class SqlApp:
         """Raises RestError: nothing is begun any more."""
         if self._refusal is not None:
             raise self._refusal
+
+    async def _begins_at_once(self, scope: Scope) -> None:
+        self._check_begins()
+
+    async def _begins_in_turn(self, scope: Scope) -> None:
+        await in_turn(scope)
+        self._check_begins()
 
     async def _terminate(self, request: Request) -> Response:
         asked = decoded(await body_of(request), TerminateRequest)
@@ -134,8 +143,10 @@ class SqlApp:
             session.on_read, session.reads_until_s = lambda read, total: None, time.monotonic() + LIMIT_S
         sending = self._statements.insert_at_once(asked.ksql, session)
         if sending is None:
+            await self._begins_in_turn(request.scope)
             async with self._first_reads if asked.waitsUntilRead else contextlib.nullcontext():
                 return _json(await run_in_threadpool(self._statements.execute, asked.ksql, session))
+        let_next(request.scope)
         try:
             await sending.done()
         except (LogflumeError, TimeoutError) as error:
@@ -351,12 +362,12 @@ def _json(content: Any, status: int = 200) -> Response:
     return Response(to_json(content), status, media_type=JSON)
 
 
-def _answering(handler: Handler, check_begins: Callable[[], None] = lambda: None) -> Handler:
-    """Return a handler whose errors are answered in the interface's form. `check_begins` raises RestError if it may not begin."""
+def _answering(handler: Handler, begins: Callable[[Scope], Awaitable[None]] = in_turn) -> Handler:
+    """Return a handler whose errors are answered in the interface's form. `begins` raises RestError if it may not begin."""
 
     async def answer(request: Request) -> Response:
         try:
-            check_begins()
+            await begins(request.scope)
             return await handler(request)
         except (LogflumeError, RestError) as error:
             refused = as_rest_error(error)
@@ -389,10 +400,10 @@ class _Posts:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         handler = self._handlers.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
-        if handler is None:
-            await self._others(scope, receive, send)
-            return
         with contextlib.suppress(ClientDisconnect):  # nobody is left to be answered
+            if handler is None:
+                await self._others(scope, receive, send)
+                return
             response = await handler(Request(scope, receive))
             await response(scope, receive, send)
 

@@ -13,10 +13,10 @@ from http import HTTPStatus
 from typing import Any, cast
 
 from uvicorn import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from .gathering import Gathering
+from .pipelining import Pipelining
 
 PREFACE = b"PRI * HTTP/2.0"
 KEEP_ALIVE_S = 300
@@ -86,7 +86,7 @@ class FirstBytes(asyncio.Protocol):
         if is_2:
             protocol: asyncio.Protocol = self._http_2()
         else:
-            protocol = HttpToolsProtocol(self._config, self._state, self._app_state, self._loop)
+            protocol = Pipelining(self._config, self._state, self._app_state, self._loop)
         self._transport.set_protocol(protocol)
         whole = self._transport if is_2 else cast("asyncio.Transport", Gathering(self._transport, self._loop))
         protocol.connection_made(whole)

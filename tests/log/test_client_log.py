@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Coroutine, Iterator
+from concurrent.futures import Future, as_completed, wait
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from logflume.log import (
     LogflumeError,
     OffsetAndMetadata,
     OffsetOutOfRange,
+    RecordMetadata,
     TopicPartition,
     TransportError,
     UnknownName,
@@ -55,6 +57,23 @@ def test_records_go_through_whole(log: Log, topic: str) -> None:
         (1, 0, b"", None, ()),
         (2, 99, None, b"", ()),
     ]
+
+
+def test_the_future_of_a_record_is_one_as_any_but_for_taking_the_record_back(log: Log, topic: str) -> None:
+    log.admin().create_topic(topic)
+    producer = log.producer()
+    told: list[Future[RecordMetadata]] = []
+    sent = [producer.send(topic, b"value", partition=0) for _ in range(3)]
+    sent[0].add_done_callback(told.append)
+    assert not sent[1].cancel()
+    assert wait(sent[:2], WAIT_S).done == set(sent[:2])
+    assert [future.result(WAIT_S).offset for future in as_completed([sent[2]], WAIT_S)] == [2]
+    assert [future.done() for future in sent] == [True] * 3
+    assert [future.exception() for future in sent] == [None] * 3
+    assert not sent[1].cancelled()
+    sent[2].add_done_callback(told.append)
+    wait_until(lambda: told == [sent[0], sent[2]])
+    assert [future.result().offset for future in sent] == [0, 1, 2]
 
 
 def test_what_is_opened_in_with_is_closed_at_its_end(log: Log, topic: str) -> None:

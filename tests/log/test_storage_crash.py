@@ -116,6 +116,19 @@ def test_a_power_cut_at_any_operation_loses_nothing_acknowledged(seed: int) -> N
         }
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_new_log_is_on_disk_once_it_is_open(seed: int) -> None:
+    disk = SimulatedDisk()
+    topic_id = open_log(disk).topic_id
+    disk.crash(random.Random(seed))
+    names = disk.list(DIRECTORY)
+    assert {"partition.metadata", "00000000000000000000.log", "logflume.checkpoint"} <= set(names), names
+    log = open_log(disk)
+    assert (log.topic_id, log.log_end_offset, log.recovery.truncated_bytes) == (topic_id, 0, 0)
+    log.append(batch(0, 2), leader_epoch=0, now_ms=0)
+    assert log.flush() == 2
+
+
 def run_aborts(log: PartitionLog, aborted: list[tuple[int, int]]) -> None:
     """Aborted transactions with checkpoints in between; notes in `aborted` (first, last offset) of those that are durable."""
     for i in range(8):
