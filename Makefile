@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+CLASSES := $(VENV)/spark-classes.jsa
 PYTEST := $(BIN)/python -m pytest
 # Two at a time, a file stays together: its tests share servers and Spark sessions. WORKERS=0 runs them in one process.
 WORKERS ?= 2
@@ -34,7 +35,10 @@ bytecode: $(READY)
 demo: bytecode java ## the main job: flights of New York 2013 through log, streams, SQL, connectors and Spark
 	@$(BIN)/python -m examples.demo
 
-test: bytecode java kerberos ## every test
+$(CLASSES): $(READY) tests/_java.py | java
+	@$(BIN)/python -m tests._java 2>/dev/null
+
+test: bytecode java kerberos $(CLASSES) ## every test
 	@$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(READY) ## what to run before each commit: format, lint, types, imports, fast tests

@@ -3,11 +3,14 @@
 Numba compares a compiled kernel with the file that the kernel stands in, not with the files of what it calls: after a change
 there it would go on with what was compiled before. So beside the indexes of a file's kernels stands a note of what all of these
 files held when they were compiled. It is written before that: a file that changes meanwhile is noticed the next time.
+
+Nor does numba notice that another process compiles the same. So one process at a time imports a file of kernels.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import re
@@ -39,6 +42,18 @@ def is_compiled(kernels: Path, environment: Mapping[str, str]) -> bool:
     if "NUMBA_CACHE_DIR" in environment:
         folders = folders[:1]  # the others may hold these kernels too, and are not looked at
     return any(_noted(_note(folder, kernels)) == digest and any(_indexes(folder, kernels)) for folder in folders)
+
+
+@contextlib.contextmanager
+def importing(kernels: Path, environment: Mapping[str, str] = os.environ) -> Iterator[None]:
+    """Let this process import these kernels, as their source is now, after others that do: what they compile is found then."""
+    drop_outdated(kernels, environment)
+    with contextlib.ExitStack() as stack:
+        for folder in _folders(kernels, environment):
+            with contextlib.suppress(OSError):
+                fcntl.flock(stack.enter_context((folder / f"{kernels.stem}.lock").open("w")), fcntl.LOCK_EX)
+                break
+        yield
 
 
 def drop_outdated(kernels: Path, environment: Mapping[str, str] = os.environ) -> None:

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from types import ModuleType
 
-from logflume.log.compiled import drop_outdated
+from logflume.log.compiled import importing
 
 _WARM_UP_RECORDS = 20_000
 
@@ -43,8 +43,8 @@ class KernelTier:
         """Load the kernels now, blocking; False without numba."""
         with self._lock:
             if self._module is None and importlib.util.find_spec("numba") is not None:
-                drop_outdated(Path(__file__).with_name("kernels.py"))
-                self._module = importlib.import_module(f"{__package__}.kernels")
+                with importing(Path(__file__).with_name("kernels.py")):
+                    self._module = importlib.import_module(f"{__package__}.kernels")
             return self._module is not None
 
 

@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from logflume.log.children import Lifeline, end_with_parent
-from logflume.log.compiled import drop_outdated, is_compiled
+from logflume.log.compiled import importing, is_compiled
 
 _log = logging.getLogger("logflume.streams")
 _NICENESS = 10
@@ -38,8 +38,6 @@ def compile_apart(
     missing = [module for module in modules if not is_compiled(source_of(module), environment)]
     if not missing:
         return True
-    for module in missing:
-        drop_outdated(source_of(module), environment)
     lifeline = Lifeline()
     try:
         found = subprocess.run(
@@ -67,7 +65,8 @@ def main(modules: Collection[str]) -> None:
     end_with_parent(signal.SIGKILL)
     os.nice(_NICENESS)
     for module in modules:
-        importlib.import_module(f"logflume.streams.kernels.{module}")
+        with importing(source_of(module)):
+            importlib.import_module(f"logflume.streams.kernels.{module}")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 
-from logflume.log.compiled import drop_outdated
+from logflume.log.compiled import importing
 
 from .compiling import compile_apart, source_of
 
@@ -97,8 +97,8 @@ class KernelLoader:
 
 
 def _import(name: str) -> ModuleType:
-    drop_outdated(source_of(name))
-    return importlib.import_module(f"{__package__}.{name}")
+    with importing(source_of(name)):
+        return importlib.import_module(f"{__package__}.{name}")
 
 
 @functools.cache

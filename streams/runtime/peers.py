@@ -109,15 +109,17 @@ class Peers:
         Raises:
             StoreUnavailable: which partitions nobody has answered for.
         """
-        left, found = set(partitions), []
+        left, found = set(partitions), list[list[tuple[bytes, bytes]]]()
         end_s = self._monotonic_s() + self._timeout_s
+        is_current, silent = False, set[str]()
         while left:
-            has_asked, silent = False, set[str]()
-            for address, wanted in self._whom(left):
+            for address, wanted, may_copy in self._whom(left, is_current):
                 asked = sorted(left.intersection(wanted))
                 if not asked or address in silent:
                     continue
-                has_asked, answer = True, _ask(address, msgspec.structs.replace(ask, partitions=asked), self._asker)
+                most = ask.copy_lag_max if may_copy else None
+                question = msgspec.structs.replace(ask, partitions=asked, copy_lag_max=most)
+                answer = _ask(address, question, self._asker)
                 if answer is None:
                     silent.add(address)
                     continue
@@ -125,34 +127,37 @@ class Peers:
                     found.append(answer.rows)
                 self.held.update({each.partition: each for each in answer.held})
                 left.difference_update(each.partition for each in answer.held)
-            if left and self._monotonic_s() > end_s:
+            if left and is_current and self._monotonic_s() > end_s:
                 raise StoreUnavailable(
                     f"nobody answers for partitions {sorted(left)} of store {self._place.store!r} within {self._timeout_s:g} s: "
                     f"is an instance of {self._place.application!r} running, with an endpoint? While it restores, ask again"
                 )
+            if left and is_current:
+                self._sleep(_PAUSE_S)
+                silent.clear()
             if left:
-                self._find(pause=has_asked)
+                self._find()
+                is_current = True
         return found
 
-    def _whom(self, partitions: Iterable[int]) -> Iterator[tuple[str, list[int]]]:
-        """Yield whom to ask for what: who runs the tasks, then all others for what is left, if copies are good enough."""
+    def _whom(self, partitions: Iterable[int], is_current: bool) -> Iterator[tuple[str, list[int], bool]]:
+        """Yield whom to ask for what, and whether a copy will do: who runs the tasks, then all others for what is left.
+
+        `is_current`: the group has just been asked who runs them. Else copies are left alone: somebody may run what has moved.
+        """
         by_address: dict[str, list[int]] = {}
         for partition in sorted(partitions):
             if partition in self._at:
                 by_address.setdefault(self._at[partition], []).append(partition)
-        yield from by_address.items()
-        if self._place.copy_lag_max is not None:
-            yield from ((address, sorted(partitions)) for address in self._everybody)
+        yield from ((address, wanted, False) for address, wanted in by_address.items())
+        if is_current and self._place.copy_lag_max is not None:
+            yield from ((address, sorted(partitions), True) for address in self._everybody)
 
-    def _find(self, *, pause: bool) -> None:
+    def _find(self) -> None:
         """Look up in the group who runs which task."""
-        if pause:
-            self._sleep(_PAUSE_S)
         found = addresses(self._admin.group_offsets(self._place.application))
         self._at = {partition.partition: at for partition, at in found.items() if partition.topic in self._place.topics}
         self._everybody = tuple(sorted(set(found.values())))
-        if not self._at and not pause:
-            self._sleep(_PAUSE_S)
 
 
 def _ask(address: str, ask: Ask, asker: Asker) -> Answer | None:

@@ -81,7 +81,7 @@ class _Worker:
 
     @property
     def ended(self) -> int:
-        return sum(outcome is not None for outcome in self.outcomes.values())
+        return sum(outcome is not None for outcome in list(self.outcomes.values()))  # its thread adds to them
 
 
 def _read_committed(server: ServerProcess) -> dict[str, list[bytes]]:

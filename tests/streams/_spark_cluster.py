@@ -11,9 +11,9 @@ import time
 import urllib.request
 from pathlib import Path
 
+from .._java import quick_spark
+
 WAIT_S = 400
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For processes that live for seconds: the quick compiler is enough."""
 
 
 class Cluster:
@@ -42,7 +42,7 @@ class Cluster:
         where = self.folder / name
         where.mkdir()
         environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYSPARK_PYTHON")}
-        environment |= {"SPARK_LOCAL_DIRS": str(where), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA}
+        environment |= {"SPARK_LOCAL_DIRS": str(where), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_JAVA_OPTS": quick_spark()}
         command = [str(home / "bin" / "spark-class"), class_name, "--host", "127.0.0.1", "--webui-port", "0", *options]
         output = where / "output"
         with output.open("wb") as stream:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from logflume.log.compiled import drop_outdated, is_compiled
+from logflume.log.compiled import drop_outdated, importing, is_compiled
 from logflume.streams.kernels.compiling import compile_apart, source_of
 from logflume.streams.kernels.loading import KernelLoader
 
@@ -24,6 +24,23 @@ def test_a_child_fills_the_cache_of_this_process(tmp_path: Path) -> None:
     assert not is_compiled(source_of("table_slots"), environment)
     assert compile_apart(["table_slots"], environment=environment)
     assert is_compiled(source_of("table_slots"), environment)
+
+
+def test_who_comes_while_another_compiles_waits_and_finds_it_compiled(tmp_path: Path) -> None:
+    environment = {"NUMBA_CACHE_DIR": str(tmp_path)}
+    ends: list[str] = []
+
+    def come_second() -> None:
+        with importing(source_of("table_slots"), environment):
+            ends.append("second")
+
+    second = threading.Thread(target=come_second)
+    with importing(source_of("table_slots"), environment):
+        second.start()
+        second.join(0.2)
+        ends.append("first")
+    second.join(60)
+    assert ends == ["first", "second"]
 
 
 TWICE = """

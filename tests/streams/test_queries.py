@@ -125,6 +125,39 @@ def test_a_partition_that_is_on_its_way_is_asked_for_again(monkeypatch: pytest.M
     assert [key for key, _ in asked.range(b"", None)] == [b"k"]
 
 
+def test_who_has_taken_a_task_over_answers_for_it_though_there_is_a_copy_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs_at = {"now": "old"}
+
+    def ask(address: str, asked: Ask, _: object) -> Answer | None:
+        if address == "gone":
+            return None
+        if address == runs_at["now"]:
+            return Answer([], [Held(0, 5, 1, 0)])
+        return Answer([], [Held(0, 5, 1, 0, copy_lag_records=0)] if asked.copy_lag_max is not None else [])
+
+    def known(_: object) -> dict[TopicPartition, str]:
+        return {TopicPartition("orders", 0): committed_at["now"], TopicPartition("orders", 1): "old"}
+
+    committed_at = dict(runs_at)
+    monkeypatch.setattr(peers, "_ask", ask)
+    monkeypatch.setattr(peers, "addresses", known)
+    place = StorePlace("a", "totals", ("orders",), 1, EntryCodec((Column("n", BIGINT),)), copy_lag_max=0)
+    admin = SimpleNamespace(group_offsets=lambda _: {})
+    asked = Peers(place, cast(Any, admin), timeout_s=0, monotonic_s=lambda: 0.0, sleep=lambda _: None)
+
+    def has_copy_answered() -> bool:
+        asked.get(b"k")
+        return asked.held[0].copy_lag_records is not None
+
+    assert not has_copy_answered()
+    runs_at["now"] = "new"
+    assert has_copy_answered(), "who runs it now has not said so yet"
+    committed_at["now"] = "new"
+    assert not has_copy_answered()
+    runs_at["now"] = committed_at["now"] = "gone"
+    assert has_copy_answered()
+
+
 def test_a_copy_that_lacks_too_much_does_not_answer(tmp_path: Path) -> None:
     (sub,) = orders().plan().subtopologies
     with closing(TaskState(tmp_path, application="a", task="t", specs=tuple(sub.program.stores))) as state:

@@ -19,11 +19,12 @@ from logflume.streams.spark.executors import files_of, pack, zipped
 from logflume.streams.spark.probe import Probe
 from logflume.streams.spark.session import check_master, refuse_speculation
 
+from .._java import quick_spark
 from ..end_to_end._command import LOGFLUME, free_port, run
 from ..end_to_end._delays import DELAYS, flight, load, send, wait_for
 from ..log._server_process import ServerProcess
 from ._replace_apps import table
-from ._spark_cluster import QUICK_JAVA, WAIT_S, Cluster, python_without_the_package
+from ._spark_cluster import WAIT_S, Cluster, python_without_the_package
 from ._spark_session import NEEDS_JAVA
 
 
@@ -138,7 +139,7 @@ def options_of(cluster: Cluster, application: Path, python: str) -> list[str]:
     """Return the options that name the cluster."""
     settings = application.with_name("spark.properties")
     lines = [f"spark.pyspark.python {python}", "spark.driver.host 127.0.0.1", "spark.executor.memory 512m"]
-    lines += [f"spark.{where}.extraJavaOptions {QUICK_JAVA}" for where in ("driver", "executor")]
+    lines += [f"spark.executor.extraJavaOptions {quick_spark()}"]
     settings.write_text("\n".join(lines))
     return ["--master", cluster.url, "--properties-file", str(settings), "--conf", "spark.cores.max=2"]
 
