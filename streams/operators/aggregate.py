@@ -134,6 +134,7 @@ class AggregateWork(Work):
         self._is_fold = any(is_fold(a.aggregator) for a in node.aggregations)
         self._store = task.store(node.store)
         self._is_followed = bool(wiring.children[node.name])
+        self._goes_by_row = task.goes_by_row(node.name)
         self._wants_old = node.name in wiring.wants_old
         self._needs = wiring.needs[node.name]
         self._key_decoder = key_decoder(node, wiring)
@@ -185,15 +186,26 @@ class AggregateWork(Work):
             return
         is_update = node.emit is g.Emit.UPDATE and self._is_followed
         report = errors.callable if self._is_fold else errors.expression
+        if is_update and self._goes_by_row and len(batch) == 1 and change.starts is not None:
+            after = _caused(batch, change)
+            for pair, start in enumerate(change.starts.tolist()):
+                updated = self._entries.update(change.pair(pair), report, is_traced=True)
+                assert updated is not None, "it is traced"
+                self._store.stream_time_ms = max(self._store.stream_time_ms, start)  # that of the last window comes last
+                self._forward_updated(updated, after.take(np.array([pair])))
+            self._store.stream_time_ms = clock
+            return
         updated = self._entries.update(change, report, is_traced=is_update)
         self._store.stream_time_ms = clock
         if updated is not None:
-            rows = change.rows
-            after = batch if rows is None else batch.expand(rows, _places(rows))
-            if updated.pairs is not None:
-                after = after.take(updated.pairs)
-            if len(after):
-                self._forward(updated, after)
+            self._forward_updated(updated, _caused(batch, change))
+
+    def _forward_updated(self, updated: Updated, after: Batch) -> None:
+        """Forward the results of a change as those of rows, one for each pair of it."""
+        if updated.pairs is not None:
+            after = after.take(updated.pairs)
+        if len(after):
+            self._forward(updated, after)
 
     def _change(self, batch: Batch, args: list[Column]) -> tuple[Change, int]:
         """Return which entries the rows change: one each, or one in each window that is still open; and stream time behind them.
@@ -298,6 +310,11 @@ def merge_of(aggregations: tuple[g.Aggregation, ...]) -> Merge:
 _EXACT_KINDS = frozenset({Kind.BOOLEAN, Kind.INTEGER, Kind.BIGINT, Kind.STRING, Kind.BYTES, Kind.DATE, Kind.TIME, Kind.TIMESTAMP})
 """Kinds of state columns whose merge is exact. Not DOUBLE (sums round by order, a NaN stays where it came first), nor DECIMAL."""
 _OWN = (WHOLE, Meta.ROWTIME, Meta.WINDOWSTART, Meta.WINDOWEND)
+
+
+def _caused(batch: Batch, change: Change) -> Batch:
+    """Return the row of each pair of a change."""
+    return batch if change.rows is None else batch.expand(change.rows, _places(change.rows))
 
 
 def _places(rows: Any) -> Any:

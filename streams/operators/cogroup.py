@@ -5,6 +5,8 @@ Each input has its own stream time, which decides what is late of it; the window
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,6 +41,7 @@ class CogroupWork(Work):
         self._folding = self._foldings[node.inputs[0]]
         self._is_update = node.emit is g.Emit.UPDATE
         self._emission = Emission(node, wiring, keeps_keys=self._is_update)
+        self._goes_by_row = task.goes_by_row(node.name) and self._is_update
         self._clocks = Clocks(node.inputs, self._store)
         self._open, self._closing, self._keep_ms, self._newest = None, None, 0, NEVER
         if isinstance(node.window, g.TimeWindow):
@@ -77,6 +80,7 @@ class CogroupWork(Work):
         self._store.load(places)
         times = batch.times.tolist()
         emitted = Emitted()
+        puts: list[Callable[[], None]] | None = [] if self._goes_by_row and len(batch) == 1 else None
         for at, (row, key) in enumerate(zip(rows, places, strict=True)):
             is_seen = starts is None or not self._keep_ms or starts[at] >= self._newest - self._keep_ms + 1
             entry = self._store.resident.get(key) if is_seen else None
@@ -85,11 +89,15 @@ class CogroupWork(Work):
             stamp = times[row] if old is None or entry is None else max(times[row], entry.timestamp_ms)
             if starts is not None:
                 self._newest = max(self._newest, starts[at])
-            if is_seen:
+            if puts is not None:
+                puts.append(partial(self._put, key, state, stamp) if is_seen else _nothing)
+            elif is_seen:
                 self._put(key, state, stamp)
             if self._is_update:
                 emitted.add(row, key, stamp, folding.result(state), folding.result(old))
-        if self._is_update:
+        if puts is not None:
+            self._emission.forward_each(self._task, emitted, batch, puts, errors=errors)
+        elif self._is_update:
             self._emission.forward(self._task, emitted, batch, errors=errors)
 
     def _pairs(self, batch: Batch, source: str) -> tuple[list[int], list[int] | None]:
@@ -163,3 +171,7 @@ def finals(closed: list[tuple[bytes, Entry]], folding: Folding) -> Emitted:
     for key, entry in sorted(closed, key=lambda item: (item[0][-8:], item[0])):
         emitted.add(-1, key, entry.timestamp_ms, folding.result(entry.state))
     return emitted
+
+
+def _nothing() -> None:
+    """Put nothing: the window is not seen any more."""

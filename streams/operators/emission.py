@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -125,6 +125,16 @@ class Emission:
             if headers is not None:
                 batch.set_headers(headers)
             task.forward(self.node.name, batch)
+
+    def forward_each(
+        self, task: Task, emitted: Emitted, causing: Batch, puts: Sequence[Callable[[], None]], *, errors: Errors
+    ) -> None:  # fmt: skip
+        """Put the entry of each result of one row and forward that result before the next entry is put; see `forward`."""
+        batch = None if errors.failed or not self.has_consumers else self.filled(self.shell(emitted, causing), emitted)
+        for place, put in enumerate(puts):
+            put()
+            if batch is not None:
+                task.forward(self.node.name, batch.take(np.array([place])))
 
     def put_out(self, task: Task, store: StateStore | None, rows: Batch) -> None:
         """Keep rows, where the node has a store, and forward them to all consumers."""

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from logflume.log.records import I64
 from logflume.log.schemas import Column as Field
 
@@ -32,6 +34,12 @@ class Change:
     @property
     def count(self) -> int:
         return len(self.times) if self.rows is None else len(self.rows)
+
+    def pair(self, place: int) -> Change:
+        """Return one of the pairs."""
+        assert self.starts is not None
+        rows = np.array([place]) if self.rows is None else self.rows[place : place + 1]
+        return Change(self.keys, self.times, self.args, rows, self.starts[place : place + 1])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

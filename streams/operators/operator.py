@@ -58,6 +58,10 @@ class Task(Protocol):
 
     def store(self, name: str) -> StateStore: ...
 
+    def goes_by_row(self, node: str) -> bool:
+        """Return whether each row that a node puts out goes all its way before the node changes more: it is looked up behind."""
+        ...
+
     def watch(self, store: str, watcher: Callable[[Batch | None], None]) -> None:
         """Have a function called with each batch of rows that goes into a store, or with None when it was filled otherwise."""
         ...

@@ -252,6 +252,9 @@ class BoundProgram:
     def store(self, name: str) -> StateStore:
         return self._stores[name]
 
+    def goes_by_row(self, node: str) -> bool:
+        return node in self._careful
+
     def watch(self, store: str, watcher: Callable[[Batch | None], None]) -> None:
         self._watchers.setdefault(store, []).append(watcher)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -16,14 +17,15 @@ from logflume.log.records import I64, Headers
 
 from .. import graph as g
 from ..columns import Batch, Bytes
+from ..seams import State
 from ..state.store import Store
 from ..vectors.expressions import Mask
-from ..windows import key_suffix_bytes
+from ..windows import WINDOW_START, key_suffix_bytes
 from .aggregate_columns import ColumnsForm
 from .chained import Chained, Changes, Found, chained_form, forward, has_all, kernels_for
 from .clocks import Clocks
 from .closing import ClosingHeaders, OpenEntries
-from .emission import Emission
+from .emission import Emission, Emitted
 from .folding import Folding
 from .operator import Errors, Task, Wiring, Work
 from .timeline import Timeline
@@ -75,7 +77,9 @@ class RecordWindowsWork(Work, Generic[C]):
         self._clocks = Clocks(node.inputs, self._store)
         self._open = OpenEntries(self._store, wait_ms) if node.emit is g.Emit.FINAL else None
         self._closing = None if self._open is None else ClosingHeaders(wait_ms, times_at=key_suffix_bytes(node.window))
-        self._form = chained_form(node, self._store)
+        self._goes_by_row = self._is_followed and task.goes_by_row(node.name)
+        self._puts: list[Callable[[], None]] | None = None
+        self._form = None if self._goes_by_row else chained_form(node, self._store)
         self._columns: C | None = None
         self._closed_to = -1
 
@@ -95,6 +99,7 @@ class RecordWindowsWork(Work, Generic[C]):
             return
         columns = self._choose()
         if columns is None:
+            self._puts = [] if self._goes_by_row and len(batch) == 1 else None
             self._process_objects(batch, source)
             return
         assert batch.keys is not None
@@ -138,7 +143,27 @@ class RecordWindowsWork(Work, Generic[C]):
 
     @abstractmethod
     def _process_objects(self, batch: Batch, source: str) -> None:
-        """Take rows into entries that are objects."""
+        """Take rows into entries that are objects, by `_keep`; `_forward_updates` ends it."""
+
+    def _keep(self, key: bytes, time: int, state: State | None, stamp: int) -> None:
+        """Set the state of an entry; None deletes it. Where results go by row it is set when its result leaves."""
+        if self._puts is None:
+            self._put(key, time, state, stamp)
+        else:
+            self._puts.append(partial(self._put, key, time, state, stamp))
+
+    def _put(self, key: bytes, time: int, state: State | None, stamp: int) -> None:
+        self._timeline.put(key, time, state, stamp)
+        if self._open is not None:
+            self._open.note(key + WINDOW_START.pack(time))
+
+    def _forward_updates(self, emitted: Emitted, causing: Batch, errors: Errors) -> None:
+        """Forward results where they leave at once: one for each entry that was set."""
+        if self._puts is not None:
+            puts, self._puts = self._puts, None
+            self._emission.forward_each(self._task, emitted, causing, puts, errors=errors)
+        elif self.is_update:
+            self._emission.forward(self._task, emitted, causing, errors=errors)
 
     def _observe(self, batch: Batch, source: str) -> list[int]:
         """Let rows move stream time; return it at each of them."""

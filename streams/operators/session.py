@@ -95,12 +95,11 @@ class SessionWork(RecordWindowsWork[SessionColumns]):
                 self._task.late(self._node.name, batch, row, (time, clock))
             else:
                 self._begin(emitted, row, key, time, folding.add(None, given, row, report))
-        if self.is_update:
-            self._emission.forward(self._task, emitted, self._causing(batch), errors=errors)
+        self._forward_updates(emitted, self._causing(batch), errors)
 
     def _begin(self, emitted: Emitted, row: int, key: bytes, time: int, state: State | None) -> None:
         """A record that no session is near begins one."""
-        self._put(key, time, time, state)
+        self._keep(key, time, self._state(time, state), time)
         if self.is_update:
             emitted.add(row, self._edge_key(key, time, time), time, self._folding.result(state))
 
@@ -119,12 +118,12 @@ class SessionWork(RecordWindowsWork[SessionColumns]):
             state = folding.merge(state, own, row, report)
         if (start, end) != (time, time):
             for began, ended, own in met:
-                if ended != end:
-                    self._put(key, began, ended, None)
+                if ended != end or self._puts is not None:  # one that ends there too is changed, unless its end is looked up
+                    self._keep(key, ended, None, ended)
                 if self.is_update:
                     emitted.add(row, self._edge_key(key, began, ended), ended, None, folding.result(own))
         state = folding.add(state, arguments, row, report)
-        self._put(key, start, end, state)
+        self._keep(key, end, self._state(start, state), end)
         if not self.is_update:
             return
         old = folding.result(met[0][2]) if met and (start, end) == (time, time) else None
@@ -142,10 +141,9 @@ class SessionWork(RecordWindowsWork[SessionColumns]):
             found.append((entry.state[0], end, entry.state[1:]))
         return found
 
-    def _put(self, key: bytes, start: int, end: int, state: State | None) -> None:
-        self._timeline.put(key, end, None if state is None else (start, *state), end)
-        if self._open is not None:
-            self._open.note(key + WINDOW_START.pack(end))
+    def _state(self, start: int, state: State | None) -> State | None:
+        """Return the state of a session's entry."""
+        return None if state is None else (start, *state)
 
     def _edge_key(self, key: bytes, start: int, end: int) -> bytes:
         return key_of_bounds(self._window, key, start, end)

@@ -88,8 +88,7 @@ class SlidingWork(RecordWindowsWork[SlidingColumns]):
                 adding.early()
             else:
                 adding.usual()
-        if self.is_update:
-            self._emission.forward(self._task, emitted, batch, errors=errors)
+        self._forward_updates(emitted, batch, errors)
 
     def _begin(self, emitted: Emitted, row: int, key: bytes, time: int, state: State | None) -> None:
         """A record that no other is near makes the window that ends at it."""
@@ -116,11 +115,8 @@ class SlidingWork(RecordWindowsWork[SlidingColumns]):
 
     def put(self, key: bytes, start: int, state: State | None, stamp: int) -> bytes:
         """Set the state of a window; return its key."""
-        self._timeline.put(key, start, state, stamp)
-        edge_key = key + WINDOW_START.pack(start)
-        if self._open is not None:
-            self._open.note(edge_key)
-        return edge_key
+        self._keep(key, start, state, stamp)
+        return key + WINDOW_START.pack(start)
 
     def _forward_objects(self) -> None:
         if self._open is not None:

@@ -1,4 +1,5 @@
-"""Recorded cases of Kafka Streams, varied: other records (null keys, deletes, out of order), graces and kinds of join.
+"""Recorded cases of Kafka Streams, varied: other records (null keys, deletes, out of order), graces and kinds of join; further
+operators behind their streams and tables (`_recombined_cases.py`).
 
 Kafka Streams has not run these. What is expected is what the oracle gives, which gives what it gave for each recorded case.
 """
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from ._cases import FAMILIES, cases
+from ._recombined_cases import recombined
 from .oracle.base import Rules
 from .test_driver_cases import expected_by, is_comparable, needs_cases, outcome
 
@@ -62,8 +64,25 @@ def _varied_node(node: Json, numbers: Random) -> Json:
 def test_varied_cases_give_what_the_oracle_gives(family: str) -> None:
     numbers, failures = Random(family), []
     for case in cases(family)[numbers.randrange(EVERY) :: EVERY]:
-        expected = expected_by(varied(case, numbers), Rules())
-        size = numbers.choice((1, 7, 64))
-        kind, differences = outcome(expected, batch_size=size if is_comparable(expected, size) else 1)
-        failures += [f"{case['name']}, {kind}: {difference}" for difference in differences]
+        failures += differing(varied(case, numbers), numbers)
     assert failures == []
+
+
+@needs_cases
+@pytest.mark.parametrize("seed", range(4))
+def test_recombined_cases_give_what_the_oracle_gives(seed: int) -> None:
+    numbers, failures = Random(seed), []
+    for family in FAMILIES:
+        failures += differing(recombined(varied(numbers.choice(cases(family)), numbers), numbers), numbers)
+    assert failures == []
+
+
+def differing(case: Json, numbers: Random) -> list[str]:
+    """Return what differs from the oracle and from all that its rules give, of records taken one by one or in batches."""
+    expected = expected_by(case, Rules())
+    size = numbers.choice((1, 7, 64))
+    sizes = [found for found in (size, 1) if is_comparable(expected, found)]
+    if not sizes:
+        return []
+    kind, differences = outcome(expected, batch_size=sizes[0])
+    return [f"{case['name']}, {kind}: {difference}" for difference in differences]

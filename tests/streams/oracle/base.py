@@ -49,7 +49,8 @@ class Rules:
         knows_old_rows: a filter of a table knows the rows before wherever the table is kept, and then sends no tombstone for a
             row that did not pass before either (Kafka: as far as it was known when the filter was created).
         has_no_first_row: the first change of an aggregate has no row before (Kafka: the initial value, which a grouped table
-            takes back though it was never there).
+            takes back though it was never there), and where one record makes a sliding window twice, the second change has the
+            first one's row (Kafka: the initial value again, so that a group counts it twice).
         sessions_take_back: a second record at a session's only instant takes the row before back (Kafka: does not).
         suppress_takes_back: what leaves a suppress takes back what left it before (Kafka: the row before the latest one held
             back), and is its row for whatever follows from it (Kafka: only once all of that is done).

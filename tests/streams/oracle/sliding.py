@@ -37,7 +37,8 @@ class SlidingWindows:
         if start + self.diff >= close:
             value = self.fold.add(row.value, r.value, r.key)
             known = self.table.rows.get(WindowedKey(r.key, start, start + self.diff))
-            self._keep(r.key, start, value, self.table.old(known, row.value), r.ts if value is None else max(row.ts, r.ts))
+            before = known.value if known and self.table.rules.has_no_first_row else row.value
+            self._keep(r.key, start, value, self.table.old(known, before), r.ts if value is None else max(row.ts, r.ts))
 
     def _keep(self, key: str, start: int, value: Json, old: Json, ts: int) -> None:
         self.table.update(WindowedKey(key, start, start + self.diff), value, old, ts)
