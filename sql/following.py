@@ -23,7 +23,7 @@ from .connectors import Connectors, ConnectorsOf
 from .definitions import is_given_away
 from .errors import StatementError
 from .forsaken import Forsaken
-from .recorded import check_same, own_topics, recorded_plan
+from .recorded import RecordedPlan, check_same, own_topics, recorded_plan
 from .running import Checked, Left, RunningQueries, Wanted, application_id, application_of, compile_query
 from .table_state import Tables
 
@@ -60,6 +60,7 @@ class Following:
         self._fitted = Applied()
         self.running, self._kind = running, kind
         self._left: list[Left] = []
+        self._in_vain: list[RecordedPlan] = []
         self._forsaken = Forsaken(service)
         self._wanted: dict[str, Wanted] = {}
         self.connectors: Connectors | None = None if connectors is None else connectors(log, service)
@@ -124,8 +125,8 @@ class Following:
                 failure = e if offset == needed else failure
                 if command.expected is None or command.expected == offset:
                     self._problem(offset, command, str(e))
-                elif self.runs_queries:
-                    self._left += self._prepared_in_vain(command)
+                elif command.plan is not None:
+                    self._in_vain.append(command.plan)
             except RecursionError:
                 self._problem(offset, command, "nested too deeply")
             if self.runs_queries:
@@ -146,7 +147,7 @@ class Following:
         if self.applied is not self._fitted:
             self._stop_changed(self._fitted)
             self._wanted = {q: self._wanted_of(q, known) for q, known in self.applied.queries.items() if self._runs(q)}
-        self._left = self.running.forget(self._left)
+        self._left = self.running.forget([*self._left, *self._prepared_in_vain()])
         wanted, known = dict(self._wanted), self.applied.queries
         for query_id, query in checked.items():
             if query_id in wanted:
@@ -181,13 +182,12 @@ class Following:
         ended = before.queries.keys() - self.applied.queries.keys()
         return [self._left_by(before.queries[q], application_of(self.service, before.catalog.queries[q])) for q in sorted(ended)]
 
-    def _prepared_in_vain(self, command: Command) -> list[Left]:
-        """Return what a query left that was prepared and lost a race, unless another may get its id, and so its topics."""
-        plan = command.plan
-        if plan is None or not is_given_away(plan.query_id, self.catalog):
-            return []
-        application = application_id(self.service, plan.query_id)
-        return [Left(plan.query_id, application, partial(own_topics, plan, application))]
+    def _prepared_in_vain(self) -> list[Left]:
+        """Return what queries left that were prepared and lost a race, each once nobody can get its id, and so its topics."""
+        past = [plan for plan in self._in_vain if is_given_away(plan.query_id, self.catalog)]
+        self._in_vain = [plan for plan in self._in_vain if plan not in past]
+        applications = [application_id(self.service, plan.query_id) for plan in past]
+        return [Left(plan.query_id, name, partial(own_topics, plan, name)) for plan, name in zip(past, applications, strict=True)]
 
     def _left_by(self, known: KnownQuery, application: str) -> Left:
         return Left(known.planned.query.id, application, partial(_topics_of, known, application))

@@ -416,8 +416,9 @@ def test_who_loses_a_race_is_told_once_and_nobody_at_later_starts(
 
 
 @pytest.mark.parametrize("is_told", [True, False])
+@pytest.mark.parametrize("won", ["AS SELECT v, id FROM s PARTITION BY v", "(v INT KEY) WITH (KAFKA_TOPIC='s', FORMAT='JSON')"])
 def test_a_query_that_lost_a_race_leaves_no_topics(
-    engine: SqlEngine, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_told: bool
+    engine: SqlEngine, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, won: str, is_told: bool
 ) -> None:
     """They are made before its command is written. `is_told`: its engine hears of it; else it has ended, and others see to it."""
     prepared: set[str] = set()
@@ -427,7 +428,7 @@ def test_a_query_that_lost_a_race_leaves_no_topics(
 
         def late(command: Command, query: Checked | None) -> None:
             prepared.update(internal(log))
-            list(engine.execute("CREATE STREAM q AS SELECT v, id FROM s PARTITION BY v;"))
+            list(engine.execute(f"CREATE STREAM q {won};"))
             if not is_told:
                 following.commands.append(replace(command, expected=expected))
                 raise KeyboardInterrupt
@@ -439,7 +440,8 @@ def test_a_query_that_lost_a_race_leaves_no_topics(
         assert {t.rpartition("-")[2] for t in prepared} == {"changelog", "repartition"}
         if not is_told:
             other.close()
-        eventually(engine, "SELECT v, id FROM q;", [(1, 1), (2, 2)])  # each look takes in what others have said
+        list(engine.execute("CREATE STREAM z AS SELECT id, n FROM s;"))  # has the number of the query that was not, at the latest
+        eventually(engine, "SELECT id, n FROM z;", [(1, "a"), (2, "b")])  # each look takes in what others have said
         assert eventually_internal(log, 0) == set()
 
 
