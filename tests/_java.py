@@ -25,12 +25,14 @@ def write_classes() -> None:
     """Run a little of all that tests have Spark do, and let the JVM write its classes when it ends."""
     from logflume.streams.spark import SparkSettings, SparkUnavailable, open_session
 
-    CLASSES.unlink(missing_ok=True)
-    os.environ["SPARK_SUBMIT_OPTS"] = f'{QUICK_JAVA} {_SILENT} "-XX:ArchiveClassesAtExit={CLASSES}"'
+    written = CLASSES.with_suffix(".part")
+    written.unlink(missing_ok=True)
+    os.environ["SPARK_SUBMIT_OPTS"] = f'{QUICK_JAVA} {_SILENT} "-XX:ArchiveClassesAtExit={written}"'
     try:
         spark = open_session("classes", SparkSettings("local[2]"))
     except SparkUnavailable:
         return  # its tests are left out
+    print("writing down the classes of Spark for its tests (once)", flush=True)
     rows = spark.range(100).selectExpr("id", "CAST(id AS STRING) AS key", "CAST(CAST(id AS STRING) AS BINARY) AS value")
     same = rows.mapInArrow(lambda batches: batches, rows.schema)
     same.repartition(2, "key").sortWithinPartitions("key").groupBy("key").count().collect()
@@ -40,6 +42,7 @@ def write_classes() -> None:
     gateway.shutdown()
     gateway.proc.stdin.close()
     gateway.proc.wait()
+    written.replace(CLASSES)  # whole
 
 
 if __name__ == "__main__":

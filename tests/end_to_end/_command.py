@@ -16,6 +16,8 @@ from ._warm import warm_socket
 from ._warm_call import call
 
 LOGFLUME = [sys.executable, "-m", "logflume"]
+LOOK_EVERY_S = 0.1
+"""Where a look is a command: it should not take the time of what is waited for."""
 
 
 def free_port() -> int:

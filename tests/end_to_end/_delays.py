@@ -6,7 +6,7 @@ import json
 import time
 from pathlib import Path
 
-from ._command import run
+from ._command import LOOK_EVERY_S, run
 
 DELAYS = Path(__file__).resolve().parents[2] / "examples" / "delays.py"
 HOUR_MS = 3_600_000
@@ -47,3 +47,4 @@ def wait_for(address: str, wanted: dict[str, int]) -> None:
     deadline = time.monotonic() + 60
     while (found := flights_counted(address)) != wanted:
         assert time.monotonic() < deadline, (found, wanted)
+        time.sleep(LOOK_EVERY_S)

@@ -12,7 +12,7 @@ import pytest
 
 from logflume.log import TopicPartition, connect
 
-from ._command import LOGFLUME, run, serving
+from ._command import LOGFLUME, LOOK_EVERY_S, run, serving
 from ._delays import DELAYS, flight, load, send, wait_for
 
 
@@ -147,3 +147,4 @@ def wait_until_pulled(address: str, query: str, expected: int) -> None:
     deadline = time.monotonic() + 60
     while str(expected) not in (found := run("sql", "-e", query, "--json", "--bootstrap", address).stdout):
         assert time.monotonic() < deadline, found
+        time.sleep(LOOK_EVERY_S)

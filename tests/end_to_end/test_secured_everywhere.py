@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from ._command import LOGFLUME, free_port, read_until
+from ._command import LOGFLUME, LOOK_EVERY_S, free_port, read_until
 from ._delays import DELAYS, flight
 
 pytestmark = pytest.mark.timeout(600)  # a dozen processes, one after the other
@@ -81,7 +82,7 @@ class Stranger:
     def wait_for(self, wanted: dict[str, int]) -> None:
         """Each question takes a second; pytest's time limit is what ends it."""
         while self.counted() != wanted:
-            continue
+            time.sleep(LOOK_EVERY_S)
 
     def check_secrets(self, texts: dict[str, str]) -> None:
         for user in ("admin", "app"):

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ._command import free_port, read_until, run, serving, wait_until
+from ._command import LOOK_EVERY_S, free_port, read_until, run, serving, wait_until
 
 CREATE = """
 CREATE STREAM flights (k STRING KEY, delay DOUBLE) WITH (KAFKA_TOPIC='flights', PARTITIONS=2, VALUE_FORMAT='JSON');
@@ -48,6 +48,7 @@ def wait_for_rows(address: str, table: str, expected: list[dict[str, object]]) -
     deadline = time.monotonic() + 120
     while (found := pull(address, table)) != expected:
         assert time.monotonic() < deadline, found
+        time.sleep(LOOK_EVERY_S)
 
 
 def rows_of(last: int) -> list[dict[str, object]]:

@@ -75,3 +75,4 @@ def test_the_quickstart_of_ksqldb(client: httpx.Client) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while (found := pulled(client)) != GROUPED:
         assert time.monotonic() < deadline, found
+        time.sleep(0.05)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from logflume.log import TopicPartition, connect
 
-from ._spark_apps import PARTITIONS, WAIT_S
+from ._spark_apps import PARTITIONS, PAUSE_S, WAIT_S
 
 
 def wait_until_begun(address: str, application: str) -> None:
@@ -21,6 +21,7 @@ def wait_until_begun(address: str, application: str) -> None:
         deadline = time.monotonic() + WAIT_S
         while not any(admin.end_offsets(every, read_committed=False).values()):
             assert time.monotonic() < deadline
+            time.sleep(PAUSE_S)
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,7 @@ class Cluster:
         while (found := re.search(pattern, output.read_text())) is None:
             assert time.monotonic() < deadline, output.read_text()
             assert all(process.poll() is None for process in self._processes), output.read_text()
+            time.sleep(0.05)
         return found.group(1)
 
     def _wait_for_workers(self, page: str, count: int) -> None:
@@ -63,6 +64,7 @@ class Cluster:
             assert time.monotonic() < deadline, alive
             with urllib.request.urlopen(f"{page}/json/", timeout=10) as answer:
                 alive = answer.read()
+            time.sleep(0.05)
 
     def stop(self) -> None:
         """End master and workers, and with them the executors."""

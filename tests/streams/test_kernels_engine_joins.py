@@ -92,6 +92,7 @@ def read(log: Log, topic: str, wanted: int) -> list[Any]:
     deadline = time.monotonic() + 60
     while topic not in log.admin().list_topics():
         assert time.monotonic() < deadline, "the output topic was not created"
+        time.sleep(0.01)
     consumer = log.consumer(read_committed=True)
     consumer.assign([TopicPartition(topic, partition) for partition in range(PARTITIONS)])
     found: list[Any] = []

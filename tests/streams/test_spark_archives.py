@@ -49,6 +49,7 @@ def settled_ends(log: Log, topic: str = "orders") -> dict[TopicPartition, int]:
         if ends == log.admin().end_offsets(every, read_committed=False):
             return dict(ends)
         assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def records_of(log: Log, wanted: OffsetRange, root: str | None) -> list[Record]:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
@@ -41,6 +40,7 @@ from ._kills import KillOnce
 from ._replace_apps import expected, maker, sell, table
 from ._spark_apps import ORDERS, PARTITIONS, WAIT_S, Once, create_inputs, final_results, loader, make_plan, run_live, send_orders
 from ._spark_session import NEEDS_JAVA, ROOT, SPARK_WAIT_S, spark_session
+from .running import until
 
 
 @pytest.fixture(scope="module")
@@ -317,9 +317,7 @@ def test_a_running_application_is_not_backfilled(log: Log, tmp_path: Path) -> No
     engine = Engine(make_plan("batch", "direct"), log, EngineOptions(state_dir=tmp_path, commit_interval_ms=50))
     engine.start()
     try:
-        deadline = time.monotonic() + WAIT_S
-        while not log.admin().group_offsets("batch"):
-            assert time.monotonic() < deadline
+        until(lambda: log.admin().group_offsets("batch"), engine, timeout_s=WAIT_S)
         with pytest.raises(InvalidInput, match="is running"):
             plan_backfill(loader("batch", "direct"), log.where)
     finally:
