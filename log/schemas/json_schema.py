@@ -176,6 +176,16 @@ def _in_order(properties: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return sorted(properties.items(), key=lambda item: item[1].get("connect.index", last) if isinstance(item[1], dict) else last)
 
 
+def has_maps_of_entries(schema: Any) -> bool:
+    """Return whether a map is a list of entries anywhere in a schema, as Connect writes those whose keys may be null."""
+    if isinstance(schema, list):
+        return any(map(has_maps_of_entries, schema))
+    if not isinstance(schema, dict):
+        return False
+    is_one = schema.get("type") == "array" and schema.get("connect.type") == "map"
+    return is_one or any(map(has_maps_of_entries, schema.values()))
+
+
 def _referred(reference: str, root: Any) -> Any:
     if not reference.startswith("#"):
         raise DecodeError(f"the JSON Schema refers to {reference!r}, which is not in it")

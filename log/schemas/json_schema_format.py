@@ -12,8 +12,8 @@ from logflume.log.errors import DecodeError
 from . import json_format
 from .fitting import Target
 from .frames import FRAME_SIZE_BYTES, frame, read_frame
-from .json_schema import column_type, json_schema, parse_json_schema, required_properties
-from .json_unions import holds_union, objects_of_unions, values_of_unions
+from .json_schema import column_type, has_maps_of_entries, json_schema, parse_json_schema, required_properties
+from .json_unions import as_objects, holds_union, values_of_unions
 from .layouts import Layout, Unheld, Wire
 from .registries import RegisteredSchema, registry_at
 from .serdes import FormatSpec, Row
@@ -54,7 +54,6 @@ def make_decode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[byte
     readers: dict[int, Callable[[bytes], Row | None]] = {}
     read_plain = json_format.make_decode(spec, columns)
     type = _written_type(spec, columns)
-    has_unions = holds_union(type, in_any_case=True)
 
     def decode(data: bytes | None) -> Row | None:
         if data is None:
@@ -64,8 +63,8 @@ def make_decode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[byte
         if read is None:
             registered = registry.by_id(schema_id)
             _check_json(registered)
-            is_told = has_unions and _tells_unions(registered)
-            read = readers[schema_id] = _union_reader(spec, columns, type) if is_told else read_plain
+            convert = _conversion(registered, type)
+            read = readers[schema_id] = read_plain if convert is None else _converting_reader(spec, columns, convert)
         return read(data[FRAME_SIZE_BYTES:])
 
     return decode
@@ -76,16 +75,24 @@ def _written_type(spec: FormatSpec, columns: tuple[Column, ...]) -> DataType:
     return columns[0].type if not spec.is_wrapped and len(columns) == 1 else DataType(Kind.STRUCT, fields=columns)
 
 
-def _union_reader(spec: FormatSpec, columns: tuple[Column, ...], type: DataType) -> Callable[[bytes], Row | None]:
-    name_unions = objects_of_unions(type)
+def _converting_reader(
+    spec: FormatSpec, columns: tuple[Column, ...], convert: Callable[[Any], Any]
+) -> Callable[[bytes], Row | None]:
     read = json_format.make_read(spec, columns)
-    return lambda data: read(name_unions(json_format.parse_exactly(data)))
+    return lambda data: read(convert(json_format.parse_exactly(data)))
 
 
-def _tells_unions(registered: RegisteredSchema) -> bool:
+def _conversion(registered: RegisteredSchema, type: DataType) -> Callable[[Any], Any] | None:
+    """Return what brings JSON of a schema into the form that columns are read from; None: it is in that form."""
+    schema = parse_json_schema(registered.text, registered.texts)
+    has_unions = holds_union(type, in_any_case=True) and _tells_unions(schema)
+    return as_objects(type, has_unions=has_unions) if has_unions or has_maps_of_entries(schema) else None
+
+
+def _tells_unions(schema: Any) -> bool:
     """Whether values of a schema are of unions; else an object that looks like one is what was written of a union's struct."""
     try:
-        return holds_union(read_schema(registered, ""), in_any_case=False)
+        return holds_union(column_type(schema), in_any_case=False)
     except DecodeError:
         return False
 
@@ -97,10 +104,11 @@ def _check_json(registered: RegisteredSchema) -> None:
 
 def read_layout(spec: FormatSpec, columns: tuple[Column, ...], wanted: tuple[Column, ...], record: bytes) -> Layout:
     """Return how records of this one's schema are read: as JSON, behind their frame. Raises Unheld, DecodeError."""
-    if holds_union(_written_type(spec, wanted), in_any_case=True):
-        raise Unheld("a union of several types")
     schema_id = read_frame(record)
-    _check_json(registry_at(spec.registry).by_id(schema_id))
+    registered = registry_at(spec.registry).by_id(schema_id)
+    _check_json(registered)
+    if _conversion(registered, _written_type(spec, wanted)) is not None:
+        raise Unheld("a union of several types, or a map as a list of entries")
     return Layout(Wire.JSON, frame(schema_id))
 
 
