@@ -176,6 +176,34 @@ def _in_order(properties: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return sorted(properties.items(), key=lambda item: item[1].get("connect.index", last) if isinstance(item[1], dict) else last)
 
 
+def has_maps_of_entries(schema: Any) -> bool:
+    """Return whether a map is a list of entries anywhere in a schema, as Connect writes those whose keys may be null."""
+    if isinstance(schema, list):
+        return any(map(has_maps_of_entries, schema))
+    if not isinstance(schema, dict):
+        return False
+    is_one = schema.get("type") == "array" and schema.get("connect.type") == "map"
+    return is_one or any(map(has_maps_of_entries, schema.values()))
+
+
+def with_entries(value: Any, schema: Any, *, root: Any = None) -> Any:
+    """Return JSON in which maps are lists of entries where a schema has them so; its values may be of any class."""
+    root = schema if root is None else root
+    for part in _parts(schema, root, []):
+        branches = _branches(part) if {"oneOf", "anyOf"} & part.keys() else ()
+        if len(branches) == 1:
+            value = with_entries(value, branches[0], root=root)
+        if isinstance(value, dict) and part.get("type") == "array" and part.get("connect.type") == "map":
+            inner = part["items"]["properties"]["value"]
+            return [{"key": name, "value": with_entries(item, inner, root=root)} for name, item in value.items()]
+        if isinstance(value, dict):
+            own, rest = part.get("properties", {}), part.get("additionalProperties")
+            value = {name: with_entries(item, own.get(name, rest), root=root) for name, item in value.items()}
+        elif isinstance(value, list):
+            value = [with_entries(item, part.get("items"), root=root) for item in value]
+    return value
+
+
 def _referred(reference: str, root: Any) -> Any:
     if not reference.startswith("#"):
         raise DecodeError(f"the JSON Schema refers to {reference!r}, which is not in it")

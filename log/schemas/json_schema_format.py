@@ -12,8 +12,8 @@ from logflume.log.errors import DecodeError
 from . import json_format
 from .fitting import Target
 from .frames import FRAME_SIZE_BYTES, frame, read_frame
-from .json_schema import column_type, json_schema, parse_json_schema, required_properties
-from .json_unions import holds_union, objects_of_unions, values_of_unions
+from .json_schema import column_type, has_maps_of_entries, json_schema, parse_json_schema, required_properties, with_entries
+from .json_unions import as_objects, holds_union, values_of_unions
 from .layouts import Layout, Unheld, Wire
 from .registries import RegisteredSchema, registry_at
 from .serdes import FormatSpec, Row
@@ -54,7 +54,6 @@ def make_decode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[byte
     readers: dict[int, Callable[[bytes], Row | None]] = {}
     read_plain = json_format.make_decode(spec, columns)
     type = _written_type(spec, columns)
-    has_unions = holds_union(type, in_any_case=True)
 
     def decode(data: bytes | None) -> Row | None:
         if data is None:
@@ -64,8 +63,8 @@ def make_decode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[byte
         if read is None:
             registered = registry.by_id(schema_id)
             _check_json(registered)
-            is_told = has_unions and _tells_unions(registered)
-            read = readers[schema_id] = _union_reader(spec, columns, type) if is_told else read_plain
+            convert = _conversion(registered, type)
+            read = readers[schema_id] = read_plain if convert is None else _converting_reader(spec, columns, convert)
         return read(data[FRAME_SIZE_BYTES:])
 
     return decode
@@ -76,16 +75,24 @@ def _written_type(spec: FormatSpec, columns: tuple[Column, ...]) -> DataType:
     return columns[0].type if not spec.is_wrapped and len(columns) == 1 else DataType(Kind.STRUCT, fields=columns)
 
 
-def _union_reader(spec: FormatSpec, columns: tuple[Column, ...], type: DataType) -> Callable[[bytes], Row | None]:
-    name_unions = objects_of_unions(type)
+def _converting_reader(
+    spec: FormatSpec, columns: tuple[Column, ...], convert: Callable[[Any], Any]
+) -> Callable[[bytes], Row | None]:
     read = json_format.make_read(spec, columns)
-    return lambda data: read(name_unions(json_format.parse_exactly(data)))
+    return lambda data: read(convert(json_format.parse_exactly(data)))
 
 
-def _tells_unions(registered: RegisteredSchema) -> bool:
+def _conversion(registered: RegisteredSchema, type: DataType) -> Callable[[Any], Any] | None:
+    """Return what brings JSON of a schema into the form that columns are read from; None: it is in that form."""
+    schema = parse_json_schema(registered.text, registered.texts)
+    has_unions = holds_union(type, in_any_case=True) and _tells_unions(schema)
+    return as_objects(type, has_unions=has_unions) if has_unions or has_maps_of_entries(schema) else None
+
+
+def _tells_unions(schema: Any) -> bool:
     """Whether values of a schema are of unions; else an object that looks like one is what was written of a union's struct."""
     try:
-        return holds_union(read_schema(registered, ""), in_any_case=False)
+        return holds_union(column_type(schema), in_any_case=False)
     except DecodeError:
         return False
 
@@ -97,65 +104,77 @@ def _check_json(registered: RegisteredSchema) -> None:
 
 def read_layout(spec: FormatSpec, columns: tuple[Column, ...], wanted: tuple[Column, ...], record: bytes) -> Layout:
     """Return how records of this one's schema are read: as JSON, behind their frame. Raises Unheld, DecodeError."""
-    if holds_union(_written_type(spec, wanted), in_any_case=True):
-        raise Unheld("a union of several types")
     schema_id = read_frame(record)
-    _check_json(registry_at(spec.registry).by_id(schema_id))
+    registered = registry_at(spec.registry).by_id(schema_id)
+    _check_json(registered)
+    if _conversion(registered, _written_type(spec, wanted)) is not None:
+        raise Unheld("a union of several types, or a map as a list of entries")
     return Layout(Wire.JSON, frame(schema_id))
 
 
 def write_layout(spec: FormatSpec, columns: tuple[Column, ...]) -> Layout:
     """Return how rows are written: as JSON, behind the frame of their schema. Raises Unheld."""
-    if holds_union(_written_type(spec, columns), in_any_case=_is_foreign(spec)):
-        raise Unheld("a union of several types")
-    return Layout(Wire.JSON, frame(_schema_id(spec, columns)))
+    registered = _written_with(spec, columns)
+    if _form(spec, columns, registered) is not None:
+        raise Unheld("a union of several types, or a map as a list of entries")
+    return Layout(Wire.JSON, frame(registered.id))
 
 
 def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Row | None], bytes | None]:
     """Return the encoder. The schema is registered, or looked up by its id, with the first row that is written."""
-    write = _writer(spec, columns)
+    write: Callable[[Row | None], bytes | None] | None = None
     head = b""
 
     def encode(row: Row | None) -> bytes | None:
-        nonlocal head
-        payload = write(row)
-        if payload is None:
+        nonlocal head, write
+        if row is None or (not spec.is_wrapped and len(columns) == 1 and row[0] is None):
             return None
-        if not head:
-            head = frame(_schema_id(spec, columns))
-        return head + payload
+        if write is None:
+            registered = _written_with(spec, columns)
+            head, write = frame(registered.id), _writer(spec, columns, registered)
+        payload = write(row)
+        return None if payload is None else head + payload
 
     return encode
 
 
-def _writer(spec: FormatSpec, columns: tuple[Column, ...]) -> Callable[[Row | None], bytes | None]:
-    type, in_any_case = _written_type(spec, columns), _is_foreign(spec)
-    if not holds_union(type, in_any_case=in_any_case):
+def _writer(spec: FormatSpec, columns: tuple[Column, ...], registered: RegisteredSchema) -> Callable[[Row | None], bytes | None]:
+    form = _form(spec, columns, registered)
+    if form is None:
         return json_format.make_encode(spec, columns)
-
-    def prepared(each: DataType) -> Callable[[Any], Any]:
-        return json_format.preparer(each, is_plain=spec.is_plain) or (lambda value: value)
-
-    convert = values_of_unions(type, prepared, in_any_case=in_any_case)
-    names = None if type is columns[0].type else [column.name for column in columns]
+    names = None if not spec.is_wrapped and len(columns) == 1 else [column.name for column in columns]
     write = json_format.make_encode(replace(spec, is_wrapped=False), (Column("value", DataType(Kind.ANY)),))
 
     def write_row(row: Row | None) -> bytes | None:
         if row is None:
             return None
         value = row[0] if names is None else dict(zip(names, row, strict=True))
-        return None if value is None else write((convert(value),))
+        return None if value is None else write((form(value),))
 
     return write_row
 
 
-def _is_foreign(spec: FormatSpec) -> bool:
-    """Whether rows are written with a schema that was there before them, whose unions may have other names in the columns."""
-    return bool(spec.schema_id) or spec.uses_latest
+def _form(spec: FormatSpec, columns: tuple[Column, ...], registered: RegisteredSchema) -> Callable[[Any], Any] | None:
+    """Return what makes JSON of a schema of a payload; None: it is in the form of its columns.
+
+    In a schema that was there before the rows unions may have other names than in the columns.
+    """
+    is_foreign = bool(spec.schema_id) or spec.uses_latest
+    type = _written_type(spec, columns)
+    schema = parse_json_schema(registered.text, registered.texts) if is_foreign else None
+    has_entries = has_maps_of_entries(schema)
+    if not has_entries and not holds_union(type, in_any_case=is_foreign):
+        return None
+
+    def prepared(each: DataType) -> Callable[[Any], Any]:
+        return json_format.preparer(each, is_plain=spec.is_plain) or (lambda value: value)
+
+    convert = values_of_unions(type, prepared, in_any_case=is_foreign)
+    return (lambda value: with_entries(convert(value), schema)) if has_entries else convert
 
 
-def _schema_id(spec: FormatSpec, columns: tuple[Column, ...]) -> int:
-    return schema_to_write_with(spec, "JSON", columns, lambda: write_schema(spec, columns), lambda found: target(found, "")).id
+def _written_with(spec: FormatSpec, columns: tuple[Column, ...]) -> RegisteredSchema:
+    return schema_to_write_with(spec, "JSON", columns, lambda: write_schema(spec, columns), lambda found: target(found, ""))
 
 
 def target(registered: RegisteredSchema, full_name: str) -> Target:

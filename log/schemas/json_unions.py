@@ -1,4 +1,4 @@
-"""Unions of several types in JSON Schema, as Kafka Connect's JSON Schema data has them.
+"""Unions of several types in JSON Schema, and maps that are lists of entries, as Kafka Connect's JSON Schema data has them.
 
 A union is a struct with a field for each of its types, and the names of the fields tell that it is one. A value in JSON is that
 of the first field whose type takes it, or of the struct that has most of its members. Of a struct the one field that is not null
@@ -13,6 +13,7 @@ from typing import Any
 
 from logflume.log.errors import DecodeError, InvalidInput
 
+from .coerce import json_to_text
 from .types import Column, DataType, Kind
 
 FIELD_PREFIX = "io.confluent.connect.json.OneOf.field."
@@ -41,27 +42,33 @@ def holds_union(type: DataType, *, in_any_case: bool) -> bool:
     return is_union(type, in_any_case=in_any_case) or any(holds_union(each, in_any_case=in_any_case) for each in inner)
 
 
-def objects_of_unions(type: DataType) -> Convert:
-    """Return what makes an object with one member of each union's value in a JSON value that a column of this type is read from.
+def as_objects(type: DataType, *, has_unions: bool) -> Convert:
+    """Return what brings JSON into the form that a column of this type is read from.
 
+    The value of a union becomes an object with one member, if the schema `has_unions`, and the list of a map's entries an object.
     Of a value that the type does not take nothing is made: who reads it says so. Raises DecodeError: no field takes the value.
     """
-    if not holds_union(type, in_any_case=True):
-        return _same
-    if is_union(type, in_any_case=True):
+    if has_unions and is_union(type, in_any_case=True):
         return _object_of(type)
     if type.kind is Kind.STRUCT:
-        members = {field.name: objects_of_unions(field.type) for field in type.fields}
+        members = {field.name: as_objects(field.type, has_unions=has_unions) for field in type.fields}
         return lambda value: (
             {name: (members.get(name) or members.get(name.upper(), _same))(item) for name, item in value.items()}
             if isinstance(value, dict)
             else value
         )
-    assert type.element is not None
-    each = objects_of_unions(type.element)
-    if type.kind is Kind.MAP:
-        return lambda value: {name: each(item) for name, item in value.items()} if isinstance(value, dict) else value
-    return lambda value: [each(item) for item in value] if isinstance(value, list) else value
+    if type.element is None:
+        return _same
+    each = as_objects(type.element, has_unions=has_unions)
+    if type.kind is Kind.ARRAY:
+        return lambda value: [each(item) for item in value] if isinstance(value, list) else value
+
+    def make_map(value: Any) -> Any:
+        if isinstance(value, list) and all(isinstance(entry, dict) and entry.keys() == {"key", "value"} for entry in value):
+            value = {"null" if (key := entry["key"]) is None else json_to_text(key): entry["value"] for entry in value}
+        return {name: each(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+    return make_map
 
 
 def _same(value: Any) -> Any:
@@ -69,7 +76,7 @@ def _same(value: Any) -> Any:
 
 
 def _object_of(union: DataType) -> Convert:
-    convert = {field.name: objects_of_unions(field.type) for field in union.fields}
+    convert = {field.name: as_objects(field.type, has_unions=True) for field in union.fields}
 
     def make(value: Any) -> Any:
         if value is None:

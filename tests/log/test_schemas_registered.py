@@ -369,6 +369,31 @@ def type_of(message: Any) -> Any:
 
 
 @pytest.mark.parametrize(
+    ("key", "written", "read"),
+    [
+        ({"type": "string"}, [{"key": "a", "value": [{"key": "b", "value": 1}]}], {"a": {"b": 1}}),
+        ({"type": "integer"}, [{"key": 7, "value": []}, {"key": None, "value": None}], {"7": {}, "null": None}),
+        ({"type": "string"}, {"a": {"b": 1}}, {"a": {"b": 1}}),
+    ],
+)
+def test_a_map_in_json_may_be_a_list_of_entries(key: Any, written: Any, read: Any) -> None:
+    def entries(of: Any) -> Any:
+        return {"type": "array", "connect.type": "map", "items": {"type": "object", "properties": {"key": key, "value": of}}}
+
+    registry = MemoryRegistry()
+    schema = {"type": "object", "properties": {"m": {"oneOf": [{"type": "null"}, entries(entries({"type": "integer"}))]}}}
+    registry.register("t-value", "JSON", json.dumps(schema))
+    columns = [Column("m", map_of(STRING, map_of(STRING, BIGINT)))]
+    both = serde(FormatSpec("JSON_SR", registry=registry.location, subject="t-value", uses_latest=True), columns)
+    assert both.decode(b"\0\0\0\0\1" + json.dumps({"m": written}).encode()) == (read,)
+    if key["type"] == "string":
+        data = both.encode((read,))
+        assert data is not None
+        assert json.loads(data[5:])["m"][0]["key"] == "a"
+        assert both.decode(data) == (read,)
+
+
+@pytest.mark.parametrize(
     ("reference", "name", "definition"),
     [
         ("place.json", "place.json", {}),
