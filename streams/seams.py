@@ -76,6 +76,9 @@ class StateStore(Protocol):
     stream_time_ms: int
     """Largest timestamp this store has observed, -1 at first; persisted with each commit, so lateness survives restarts."""
 
+    expiry_time_ms: int | None
+    """The time by which windows expire while the results of a commit leave: that of the commit before. None: `stream_time_ms`."""
+
     @property
     def oldest_alive_ms(self) -> int:
         """The smallest window start that has not expired, 0 without windows. What is older may still be in `resident`."""

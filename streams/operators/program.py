@@ -133,6 +133,7 @@ class BoundProgram:
         self._lates = program.wiring.lates
         self._late: list[tuple[Batch, int]] = []
         self._has_started = False
+        self._flushed_at: dict[str, int] = {}
         self.stream_time_ms, self.now_ms = -1, 0
         self.rows_by_node: dict[str, int] = {}
         self._is_restoring = False
@@ -204,7 +205,8 @@ class BoundProgram:
     def _start(self) -> None:
         if not self._has_started:
             self._has_started = True
-            self.stream_time_ms = max((store.stream_time_ms for store in self._stores.values()), default=-1)
+            self._flushed_at = {name: store.stream_time_ms for name, store in self._stores.items()}
+            self.stream_time_ms = max(self._flushed_at.values(), default=-1)
             for work in self.works.values():
                 work.start()
 
@@ -238,10 +240,16 @@ class BoundProgram:
         self._put_out()
 
     def flush(self) -> None:
-        for name in self._order:
-            self._take(name)
-            self.works[name].commit()
-        self._drain()
+        for name, store in self._stores.items():
+            store.expiry_time_ms = self._flushed_at.get(name)  # what leaves now meets what was there when it was computed
+        try:
+            for name in self._order:
+                self._take(name)
+                self.works[name].commit()
+            self._drain()
+        finally:
+            for name, store in self._stores.items():
+                store.expiry_time_ms, self._flushed_at[name] = None, store.stream_time_ms
         self._put_out()
 
     # -- operators.Task --------------------------------------------------------------------------------------------------

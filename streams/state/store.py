@@ -53,6 +53,7 @@ class Store:
         self.resident: dict[bytes, Entry] = {}
         self.dirty: dict[bytes, State | None] = {}
         self.stream_time_ms = stream_time_ms
+        self.expiry_time_ms: int | None = None
         self.memory_bytes = memory_bytes
         self._touched: set[bytes] = set()
         self._prefix = db.prefix(spec.name) if db else b""
@@ -160,7 +161,9 @@ class Store:
     @property
     def oldest_alive_ms(self) -> int:
         """The smallest window start that has not expired; 0 in a store without windows."""
-        return 0 if self.layout is None else self.layout.oldest_alive(self.stream_time_ms)
+        if self.layout is None:
+            return 0
+        return self.layout.oldest_alive(self.stream_time_ms if self.expiry_time_ms is None else self.expiry_time_ms)
 
     def get(self, key: bytes) -> Entry | None:
         """Return the entry of a key, uncommitted changes included; None when absent, deleted or expired."""

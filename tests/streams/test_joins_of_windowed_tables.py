@@ -128,3 +128,23 @@ def test_a_window_that_a_record_closes_is_still_a_row_to_join_with_as_it_closes(
     driver.input("in").send(1, key="k", timestamp_ms=118)
     found = [(record.key.start_ms, record.value) for record in driver.output("out").read()]
     assert found == [(start, {"count": 1, "final_count": 1}) for start in (0, 30)]
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("emit", ["commit", "final", "update"])
+@pytest.mark.parametrize("at_once", [1, 7, 1000])
+def test_windows_that_are_computed_between_two_commits_are_joined_however_far_time_goes(emit: str, at_once: int) -> None:
+    app = lf.App("test")
+    numbers = app.stream("in", int, key=str)
+    odd, even = (
+        numbers.filter(lf.col.value == is_odd).group_by_key().window(lf.tumbling(10)).count(name=f"n{is_odd}", emit=emit)
+        for is_odd in (1, 0)
+    )
+    odd.join(even, prefix="even_").to_stream().to("out")
+    driver = TopologyTestDriver(app)
+    records = [("k", str(place % 2).encode(), place // 2 * 5) for place in range(80)]
+    for start in range(0, len(records), at_once):
+        driver.input("in").send_together(records[start : start + at_once])
+    latest = {record.key.start_ms: record.value for record in driver.output("out").read()}
+    closed = range(0, 190 if emit == "final" else 200, 10)
+    assert latest == {start: {"count": 2, "even_count": 2} for start in closed}

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .base import Json, Record, Row, Rules, Table, put
+from .base import NEVER, Json, Record, Row, Rules, Table, put
+from .queues import Task
 
 Add = Callable[[Json, Json, Any], Json]
 
@@ -35,11 +36,13 @@ def reduce(function: Callable[[Json, Json], Json], subtract: Callable[[Json, Jso
 
 
 class AggregatedTable(Table):
-    """An aggregate's results by key."""
+    """An aggregate's results by key. `store_time`: the largest time of its windows."""
 
-    def __init__(self, *, rules: Rules) -> None:
+    def __init__(self, task: Task, *, rules: Rules) -> None:
         super().__init__()
-        self.rules = rules
+        self.task, self.rules = task, rules
+        self.store_time = self._committed_time = NEVER
+        task.at_end.append(self._commit)
         self.sends_old = False
         self.rows: dict[Any, Row] = {}
 
@@ -48,6 +51,21 @@ class AggregatedTable(Table):
         if not self.sends_old or (row is None and self.rules.has_no_first_row):
             return None
         return before
+
+    def _commit(self) -> None:
+        self._committed_time = self.store_time
+
+    @property
+    def expiry_time(self) -> int:
+        """The time by which rows that are looked up expire: as results leave at a close, that of the record before."""
+        return self._committed_time if self.task.is_leaving and self.rules.loses_no_windows else self.store_time
+
+    def leave(self, results: list[Record]) -> None:
+        """Forward what closes."""
+        outer, self.task.is_leaving = self.task.is_leaving, True
+        for result in results:
+            self.forward(result)
+        self.task.is_leaving = outer
 
     def get(self, key: Any) -> Row | None:
         return self.rows.get(key)

@@ -57,7 +57,8 @@ class Rules:
         joins_know_their_rows: what a kept join takes back is the row that it kept (Kafka: one computed anew, of the other side as
             it is now; another one where both sides change with one record).
         loses_no_windows: a window that closes gives its result, however far time has jumped (Kafka: may have dropped it), and
-            its row is seen as long as with other emission (Kafka: 1 ms longer), a session's until it has left (Kafka: 1 ms less).
+            its row is seen as long as with other emission (Kafka: 1 ms longer), a session's until it has left (Kafka: 1 ms less);
+            as it leaves it meets what was there before the record that closed it (Kafka: what that has not made expire).
         holds_nothing_back: a record of a join without a partner leaves with the first record that is late enough (Kafka: by a
             hint, and at most once per interval), as do windows that close.
         drops_null_keys_early: a repartition passes records without a key on only for a join that they reach and that takes them

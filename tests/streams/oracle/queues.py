@@ -42,7 +42,7 @@ class Schedule:
 
 
 class Task:
-    """What all nodes of a topology share."""
+    """What all nodes of a topology share. `is_leaving`: results of windows that close are; `at_end`: of each input's record."""
 
     def __init__(self) -> None:
         self.heap: list[Queue] = []
@@ -50,11 +50,15 @@ class Task:
         self.wall_clock_ms = 0
         self.by_stream_time: list[Schedule] = []
         self.by_wall_clock: list[Schedule] = []
+        self.is_leaving = False
+        self.at_end: list[Callable[[], None]] = []
 
     def take(self, receive: Callable[[Record], None], record: Record) -> None:
         """Process a record of an input, then all that was queued by it."""
         self._process(receive, record)
         self._drain()
+        for call in self.at_end:
+            call()
 
     def advance(self, ms: int) -> None:
         self.wall_clock_ms += ms

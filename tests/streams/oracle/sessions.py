@@ -6,21 +6,24 @@ from typing import Any
 
 from .aggregates import AggregatedTable, Fold
 from .base import NEVER, Json, Record, Row, Rules, WindowedKey
+from .queues import Task
 from .windows import Throttle
 
 
 class SessionTable(AggregatedTable):
     """Aggregates by session; those too old for the store's own time (the largest end) are not seen any more."""
 
-    def __init__(self, keep_ms: int, *, is_on_close: bool, rules: Rules) -> None:
-        super().__init__(rules=rules)
+    def __init__(self, task: Task, keep_ms: int, *, is_on_close: bool, rules: Rules) -> None:
+        super().__init__(task, rules=rules)
         self.keep_ms = keep_ms
         self.is_on_close = is_on_close
-        self.store_time = NEVER
 
     def is_visible(self, end: int) -> bool:
+        return self._is_kept(end, self.store_time)
+
+    def _is_kept(self, end: int, time: int) -> bool:
         waits_for_close = self.rules.loses_no_windows and self.is_on_close
-        return end >= self.store_time - self.keep_ms + (not waits_for_close)
+        return end >= time - self.keep_ms + (not waits_for_close)
 
     def is_in_segment(self, end: int) -> bool:
         if self.rules.loses_no_windows:
@@ -29,7 +32,7 @@ class SessionTable(AggregatedTable):
         return end >= (self.store_time - self.keep_ms) // segment * segment
 
     def get(self, key: WindowedKey) -> Row | None:
-        return self.rows.get(key) if self.is_visible(key.window_end) else None
+        return self.rows.get(key) if self._is_kept(key.window_end, self.expiry_time) else None
 
     def keep(self, key: WindowedKey, value: Json) -> None:
         self.store_time = max(self.store_time, key.window_end)
@@ -44,8 +47,8 @@ class SessionTable(AggregatedTable):
 
     def emit(self, low: int, high: int) -> None:
         closing = [k for k in self.rows if low <= k.window_end <= high and self.is_in_segment(k.window_end)]
-        for key in sorted(closing, key=lambda k: (k.window_end, k.window_start, k.key.encode())):
-            self.forward(Record(key, self.rows[key].value, key.window_end))
+        ordered = sorted(closing, key=lambda k: (k.window_end, k.window_start, k.key.encode()))
+        self.leave([Record(key, self.rows[key].value, key.window_end) for key in ordered])
 
 
 class Sessions:

@@ -231,16 +231,16 @@ class Topology:
     def _windowed(self, grouped: Grouped, folds: list[Fold]) -> tuple[AggregatedTable, list[Any]]:
         window = grouped.window
         if window is None:
-            plain = AggregatedTable(rules=self.rules)
+            plain = AggregatedTable(self.task, rules=self.rules)
             kind = TableAggregate if isinstance(grouped.edges[0].node, TableGroupBy) else Aggregate
             return plain, [kind(fold, plain) for fold in folds]
         grace = window.get("grace", 0)
         if window["type"] == "session":
-            sessions = SessionTable(window["gap"] + grace, is_on_close=grouped.is_on_close, rules=self.rules)
+            sessions = SessionTable(self.task, window["gap"] + grace, is_on_close=grouped.is_on_close, rules=self.rules)
             self.graces[sessions] = grace + window["gap"]
             return sessions, [Sessions(fold, sessions, window["gap"], grace, self._throttle()) for fold in folds]
         span = _span(window)
-        table = WindowTable(span.keep_ms, is_on_close=grouped.is_on_close, rules=self.rules)
+        table = WindowTable(self.task, span.keep_ms, is_on_close=grouped.is_on_close, rules=self.rules)
         self.graces[table] = grace
         if window["type"] == "sliding":
             return table, [SlidingWindows(fold, table, window["diff"], grace, self._throttle()) for fold in folds]

@@ -34,17 +34,23 @@ class Span:
 class WindowTable(AggregatedTable):
     """Rows by windowed key; those too old for the store's own time are not seen any more."""
 
-    def __init__(self, keep_ms: int, *, is_on_close: bool, rules: Rules) -> None:
-        super().__init__(rules=rules)
+    def __init__(self, task: Task, keep_ms: int, *, is_on_close: bool, rules: Rules) -> None:
+        super().__init__(task, rules=rules)
         self.keep_ms = keep_ms
         self.is_on_close = is_on_close
-        self.store_time = NEVER
 
     def is_visible(self, start: int) -> bool:
-        first_seen = self.store_time - self.keep_ms + (self.rules.loses_no_windows or not self.is_on_close)
+        return self._is_kept(start, self.store_time)
+
+    def _is_kept(self, start: int, time: int) -> bool:
+        first_seen = time - self.keep_ms + (self.rules.loses_no_windows or not self.is_on_close)
         return self.keep_ms == FOREVER or start >= first_seen
 
     def get(self, key: WindowedKey) -> Row | None:
+        return self.rows.get(key) if self._is_kept(key.window_start, self.expiry_time) else None
+
+    def own(self, key: WindowedKey) -> Row | None:
+        """Return the row that a change of it begins with."""
         return self.rows.get(key) if self.is_visible(key.window_start) else None
 
     def keep(self, key: WindowedKey, row: Row) -> None:
@@ -65,8 +71,11 @@ class WindowTable(AggregatedTable):
 
     def emit(self, low: int, high: int) -> None:
         closing = [key for key in self.rows if low <= key.window_start <= high and self._may_close(key)]
-        for key in sorted(closing, key=lambda k: (k.window_start, k.key.encode())):
-            self.forward(Record(key, self.rows[key].value, self.rows[key].ts))
+        self.leave([Record(k, self.rows[k].value, self.rows[k].ts) for k in sorted(closing, key=_in_order)])
+
+
+def _in_order(key: WindowedKey) -> tuple[int, bytes]:
+    return key.window_start, key.key.encode()
 
 
 class Throttle:
@@ -102,7 +111,7 @@ class TimeWindows:
             if span.end(start) <= close:
                 continue
             key = WindowedKey(r.key, start, span.end(start))
-            row = self.table.get(key)
+            row = self.table.own(key)
             before = row.value if row else self.fold.initial
             ts = max(r.ts, row.ts) if row else r.ts
             self.table.update(key, self.fold.add(before, r.value, r.key), self.table.old(row, before), ts)
