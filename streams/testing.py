@@ -335,10 +335,9 @@ class TopologyTestDriver:
         """Make what has changed what an engine would read back."""
         if not store.codec.holds_objects:
             return
-        for key in store.dirty:
-            entry = store.resident.get(key)
-            written = None if entry is None else store.codec.encode(entry)
-            if entry is not None and written is not None:
+        entries = [entry for key in store.dirty if (entry := store.resident.get(key)) is not None]
+        for entry, written in zip(entries, store.encoded(entries), strict=True):
+            if written is not None:
                 entry.state = store.codec.decode(written).state
 
     def send(

@@ -195,6 +195,8 @@ def _field(name: str, hint: Any, has_default: bool, where: str) -> _Field:
 
 
 def _is_nullable(hint: Any) -> bool:
+    if typing.get_origin(hint) in (typing.Annotated, typing.Required, typing.NotRequired):
+        return _is_nullable(typing.get_args(hint)[0])
     return hint is Any or hint is None or types.NoneType in typing.get_args(hint)
 
 

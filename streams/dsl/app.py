@@ -131,7 +131,7 @@ class App:
             format, key_format: JSON, KAFKA, DELIMITED, AVRO, PROTOBUF, JSON_SR, PROTOBUF_NOSR; by default JSON values, and
                 keys as Kafka's serializers write them. A `FormatSpec` says more: how subjects are named ...
             timestamp: an expression for the event time in ms, when it is not the record's own.
-            name: of the source, when a topic is read in two ways.
+            name: of the source, by default the topic's. An application reads a topic in one way.
         """
         node = self._source(g.EdgeKind.STREAM, topic, value, key, format, key_format, timestamp, name, None)
         return Stream(self._graph, node, node.name)

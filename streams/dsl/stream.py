@@ -11,10 +11,10 @@ from logflume.log import InvalidInput
 from logflume.log.schemas import ANY, BOOLEAN, Column, DataType, FormatSpec, is_object_class
 
 from .. import graph as g
-from ..expr import Binary, BinaryOp, Cast, ColumnRef, Expr, Index, Literal, Side, Unary, UnaryOp
+from ..expr import Binary, BinaryOp, Cast, ColumnRef, Expr, Index, Literal, PyCall, Side, Unary, UnaryOp
 from ..planner import internal_format
 from .binding import Scope, bind
-from .callables import Items, Pair, Pairs, returned_type
+from .callables import AskedAgain, Items, Pair, Pairs, returned_type
 from .calling import call, condition, foreach_node
 from .face import Face, picture
 from .fields import Field, Value
@@ -121,7 +121,8 @@ class Stream(Generic[K, V], metaclass=Face):
         for predicate in predicates:
             test = condition(predicate, self.scope(), "split()")
             branches.append(self._filter(test if earlier is None else Binary(BinaryOp.AND, earlier, test, BOOLEAN)))
-            refused: Expr = Unary(UnaryOp.IS_NOT_TRUE, test, BOOLEAN)
+            asked_again = replace(test, function=AskedAgain(test.function)) if isinstance(test, PyCall) else test
+            refused: Expr = Unary(UnaryOp.IS_NOT_TRUE, asked_again, BOOLEAN)
             earlier = refused if earlier is None else Binary(BinaryOp.AND, earlier, refused, BOOLEAN)
         if earlier is None:
             raise InvalidInput("split() needs at least one condition")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 
@@ -113,6 +114,7 @@ class EngineOptions:
         return Handlers(*(each or self.on_problem for each in (self.on_decode, self.on_process, self.on_produce)))
 
     def __post_init__(self) -> None:
+        self._check_kinds()
         object.__setattr__(self, "state_dir", Path(self.state_dir))
         if self.endpoint_certificate is not None:
             object.__setattr__(self, "endpoint_certificate", Path(self.endpoint_certificate))
@@ -151,3 +153,17 @@ class EngineOptions:
                 f"transaction_timeout_ms ({self.transaction_timeout_ms}) must be greater than "
                 f"commit_interval_ms ({self.commit_interval_ms}), or transactions would be aborted before they end"
             )
+
+    def _check_kinds(self) -> None:
+        """Raise InvalidInput: a setting is not of its kind."""
+        for name in ("state_dir", "endpoint_certificate"):
+            value = getattr(self, name)
+            if not isinstance(value, str | os.PathLike) and (value is not None or name == "state_dir"):
+                raise InvalidInput(f"{name} is a path, found {value!r:.100}")
+        for name in ("dead_letter_topic", "instance_id", "endpoint"):
+            if not isinstance(getattr(self, name), str | None):
+                raise InvalidInput(f"{name} is text, found {getattr(self, name)!r:.100}")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type == "int" and (not isinstance(value, int) or isinstance(value, bool)):
+                raise InvalidInput(f"{field.name} is a whole number, found {value!r:.100}")

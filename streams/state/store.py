@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise, repeat, takewhile
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
+from logflume.log import InvalidInput
 from logflume.log.records import I64, Chunk
 from logflume.streams.seams import Entry, State, StoreSpec
 
@@ -218,11 +219,18 @@ class Store:
             return self.columns.encode(self.columns.unwritten(), self._prefix, self.layout.segment_ms if self.layout else 0)
         keys = list(self.dirty)
         entries = list(map(self.resident.__getitem__, keys))
-        values = self.codec.encode_all(entries)
+        values = self.encoded(entries)
         sample = [len(value) for value in values[:_SAMPLE_ENTRIES] if value is not None]
         if sample:
             self._value_bytes = max(sum(sample) // len(sample), (self._value_bytes * 7) // 8)
         return DirtyEntries(keys, values, [entry.timestamp_ms for entry in entries])
+
+    def encoded(self, entries: Sequence[Entry]) -> list[bytes | None]:
+        """Return the bytes of entries, None for deleted ones. Raises InvalidInput: a state cannot be stored; names the store."""
+        try:
+            return self.codec.encode_all(entries)
+        except InvalidInput as error:
+            raise InvalidInput(f"store {self._spec.name!r}: {error}") from error
 
     def put_into(self, batch: Any, entries: Dirty) -> None:
         """Add changed entries to a write batch, and the range delete of segments that have expired."""

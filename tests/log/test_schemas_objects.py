@@ -185,7 +185,7 @@ def test_names_of_classes_are_python_names_that_none_has_twice() -> None:
 class Partly(TypedDict, total=False):
     id: Required[int]
     name: "NotRequired[str]"  # noqa: UP037  # as a module with `from __future__ import annotations` has it
-    note: "Required[str | None]"  # noqa: UP037
+    note: "Required[Annotated[str | None, STRING]]"  # noqa: UP037
     tag: str
 
 

@@ -87,6 +87,26 @@ def test_a_record_whose_callable_raises_puts_out_nothing_and_is_counted(name: st
         assert [record.value for record in after] == [2 * record.value for record in before]
 
 
+def test_a_record_that_fails_in_a_split_is_counted_once() -> None:
+    def build(app: lf.App) -> None:
+        for place, branch in enumerate(rows(app).split(lambda v: inverse(v) > 1, lambda v: v["m"] > 0, lambda v: v["o"] > 0)):
+            branch.to(f"out{place}")
+
+    driver = driven(build, on_problem="skip")
+    feed(
+        driver,
+        {"n": BAD},
+        {"n": 1},
+        {"n": 1, "m": 0},
+        {"n": 0.5},
+        {"n": 1, "m": 1},
+        {"n": 1, "m": 0, "o": 1},
+        {"n": 1, "m": 0, "o": 0},
+    )
+    assert driver.problems == {"callable": 3}
+    assert [len(driver.output(f"out{place}")) for place in range(4)] == [1, 1, 1, 1]
+
+
 @pytest.mark.parametrize("name", ["reduce", "aggregate"])
 def test_the_first_record_of_a_key_that_fails_leaves_no_aggregate(name: str) -> None:
     driver = driven(RAISING[name], on_problem="skip")

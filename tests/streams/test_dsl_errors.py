@@ -153,3 +153,23 @@ def test_what_is_no_type_of_values_is_told_what_may_be_one(value: object) -> Non
     assert ("write its fields as a class" in str(caught.value)) == isinstance(value, dict)
     with pytest.raises(InvalidInput, match="expected str, int, float, bool, bytes, Any or a column type"):
         lf.App("delays").stream("flights", Flight, key=[int])
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ({"num_standby_replicas": "1"}, "num_standby_replicas is a whole number, found '1'"),
+        ({"memory_bytes": "1GB"}, "memory_bytes is a whole number, found '1GB'"),
+        ({"commit_interval_ms": True}, "commit_interval_ms is a whole number, found True"),
+        ({"transaction_timeout_ms": 2.5}, "transaction_timeout_ms is a whole number, found 2.5"),
+        ({"state_dir": None}, "state_dir is a path, found None"),
+        ({"endpoint_certificate": 5}, "endpoint_certificate is a path, found 5"),
+        ({"dead_letter_topic": 5}, "dead_letter_topic is text, found 5"),
+        ({"instance_id": 7}, "instance_id is text, found 7"),
+    ],
+)
+def test_a_setting_of_another_kind_is_refused(setting: dict[str, object], told: str) -> None:
+    app = lf.App("delays")
+    app.stream("flights", Flight).to("out")
+    with pytest.raises(InvalidInput, match=f"^{told}$"):
+        app.settings(**setting)

@@ -150,7 +150,7 @@ def test_a_function_that_says_what_it_gives_names_its_classes() -> None:
 def test_what_cannot_be_made_again_is_refused() -> None:
     app = lf.App("factory")
     app.stream("in").group_by_key().aggregate(lambda: defaultdict(int), lambda state, value: state, name="s").to("out")
-    with pytest.raises(InvalidInput, match=r"collections.defaultdict cannot be stored"):
+    with pytest.raises(InvalidInput, match=r"store 's': .*collections.defaultdict cannot be stored"):
         TopologyTestDriver(app).input("in").send({"n": 1}, key="k")
 
 
