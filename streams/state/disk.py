@@ -36,6 +36,11 @@ _HEADER, _CHECKPOINT, _ENTRIES = b"\x00header", b"\x00checkpoint", b"\x01"
 _MAX_STORES = 255
 _LAYOUT = ", in segments of "
 _SORTED_FILE = "restored.sst"
+_UNSORTED_FILES = 8
+"""Files over the whole range of keys before they are merged, which rewrites all entries of most tasks: twice RocksDB's default.
+
+A read looks into each of them, by its filter: with 7 of them it takes 6.9 us in place of 6.5.
+"""
 _ROCKSDB_FILE = re.compile(
     r"restored\.sst|LOCK|IDENTITY|LOG(\.old\.\d+)?|(MANIFEST|OPTIONS)-\d+(\.dbtmp)?|\d+\.(sst|log|dbtmp|blob)|rocksdict-config\.json"
 )
@@ -228,6 +233,7 @@ def _options(memory: DiskMemory) -> Any:
     options.set_write_buffer_size(memory.write_buffer_bytes)
     options.set_max_background_jobs(2)
     options.set_keep_log_file_num(2)
+    options.set_level_zero_file_num_compaction_trigger(_UNSORTED_FILES)
     options.set_max_open_files(256)
     options.set_compression_type(rocksdict.DBCompressionType.lz4())
     table = rocksdict.BlockBasedOptions()

@@ -8,17 +8,17 @@ import numpy as np
 
 from logflume.log.records import Chunk
 
-_COLUMNS_BYTES = 52
-"""What a chunk keeps of a record beside its bytes."""
+_COLUMNS_BYTES = 32
+"""What is kept of a record beside its bytes: its offset, and where key and value lie."""
 
 
 def held_bytes(chunk: Chunk) -> int:
-    """Return what a chunk takes in memory."""
+    """Return what keys and values of a chunk take in memory."""
     return len(chunk.buffer) + len(chunk) * _COLUMNS_BYTES
 
 
 class Gathered:
-    """Chunks that follow each other in one partition, from `next_offset` on; without headers and null keys."""
+    """Chunks that follow each other in one partition, from `next_offset` on; without times, headers and null keys."""
 
     __slots__ = ("_chunks", "next_offset", "size_bytes")
 
@@ -70,5 +70,6 @@ def _narrowed(chunk: Chunk) -> Chunk:
     narrowed = chunk.slice(0, len(chunk))
     narrowed.buffer = chunk.buffer[low:high]
     narrowed.key_starts, narrowed.value_starts = chunk.key_starts - low, chunk.value_starts - low
-    narrowed.header_counts = np.zeros_like(chunk.header_counts)
+    for name in ("timestamps_ms", "header_starts", "header_counts"):
+        setattr(narrowed, name, np.broadcast_to(np.zeros(1, getattr(chunk, name).dtype), len(chunk)))  # takes no memory
     return narrowed
