@@ -146,7 +146,7 @@ class _Adding:
         state = self._folding.add(held[0], self._arguments, self._row, self._report)
         known = self._rows.get(start)  # not `held`: a new window begins with what another one holds
         before = None if known is None else known[0]
-        self._keep(start, state, before, self._time if state is None else max(held[1], self._time))
+        self._keep(start, state, before, max(held[1], self._time))
 
     def _keep(self, start: int, state: State | None, before: State | None, stamp: int) -> None:
         edge_key = self._work.put(self._key, start, state, stamp)

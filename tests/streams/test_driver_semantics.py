@@ -811,6 +811,17 @@ def test_what_waits_for_a_table_leaves_with_its_own_headers(is_opened_again: boo
     assert found == [(1, header("first")), (2, header("second")), (3, ()), (5, header("late"))]
 
 
+def test_a_sliding_window_whose_result_is_gone_has_the_time_of_its_newest_record() -> None:
+    app = lf.App("test")
+    windows = app.stream("in", int, key=str).group_by_key().window(lf.sliding(30))
+    windows.reduce(lambda a, b: a + b or None, emit="update").to_stream().to("out")
+    driver = TopologyTestDriver(app)
+    for time, value in ((46, 7), (69, 2), (62, -9)):
+        driver.input("in").send(value, key="k", timestamp_ms=time)
+    found = [(record.key.start_ms, record.value, record.timestamp_ms) for record in driver.output("out").read()]
+    assert found[-4:] == [(39, 9, 69), (47, -7, 69), (39, None, 69), (63, 2, 69)]
+
+
 @pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("of", ["numbers", "any state"])
 def test_a_sliding_window_that_one_record_makes_twice_counts_once_in_a_group(of: str) -> None:

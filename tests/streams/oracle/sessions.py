@@ -95,7 +95,7 @@ class Sessions:
             k
             for k in self.table.rows
             if k.key == key and k.window_end >= ts - self.gap and k.window_start <= ts + self.gap
-            and self.table.is_visible(k.window_end)
+            and k.window_end > self.table.store_time - self.table.keep_ms
         ]  # fmt: skip
         return sorted(found, key=lambda k: (k.window_end, k.window_start))
 

@@ -38,7 +38,7 @@ class SlidingWindows:
             value = self.fold.add(row.value, r.value, r.key)
             known = self.table.rows.get(WindowedKey(r.key, start, start + self.diff))
             before = known.value if known and self.table.rules.has_no_first_row else row.value
-            self._keep(r.key, start, value, self.table.old(known, before), r.ts if value is None else max(row.ts, r.ts))
+            self._keep(r.key, start, value, self.table.old(known, before), max(row.ts, r.ts))
 
     def _keep(self, key: str, start: int, value: Json, old: Json, ts: int) -> None:
         self.table.update(WindowedKey(key, start, start + self.diff), value, old, ts)

@@ -252,9 +252,8 @@ class Topology:
     # -- tables
 
     def _to_stream(self, spec: Json, inputs: list[Edge]) -> Edge:
-        if "key_fn" in spec:
-            return self._select_key(spec, inputs)
-        return self._after(inputs[0], Each(lambda r: [r]))
+        stream = self._after(inputs[0], Each(lambda r: [r.but(old=None, is_latest=True)]))
+        return self._select_key(spec, [stream]) if "key_fn" in spec else stream
 
     def _to_table(self, spec: Json, inputs: list[Edge]) -> Edge:
         table = StoredTable(is_stored="store" in spec, history_ms=spec.get("versioned_history_ms"))
