@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from logflume.log import InvalidInput, UnknownName, default_where
-from logflume.log.schemas import FormatSpec, default_registry
+from logflume.log.schemas import BIGINT, TIMESTAMP, FormatSpec, Kind, default_registry
 
 from .. import graph as g
+from ..expr import Cast, Expr
+from ..functions.casts import can_convert
 from ..missing import missing
 from .binding import Scope, bind
 from .fields import Value
@@ -218,7 +220,7 @@ class App:
             name=name or topic, schema=schema, kind=kind, topic=topic,
             key_format=key_format(schema.key, key_format_name, topic, registry),
             value_format=value_format(schema, format, topic, registry),
-            timestamp=None if timestamp is None else bind(timestamp, Scope(schema, f"{topic!r}")), store=store,
+            timestamp=None if timestamp is None else _event_time(timestamp, Scope(schema, f"{topic!r}")), store=store,
             history_ms=history_ms, is_global=is_global,
         )  # fmt: skip
         for other in self._graph.nodes.values():
@@ -357,6 +359,17 @@ class App:
 
     def _repr_svg_(self) -> str:
         return str(self.topology().describe().svg())
+
+
+def _event_time(timestamp: Value, scope: Scope) -> Expr:
+    """Return an expression for event times in ms; what is no number of them is one that fails, record by record."""
+    found = bind(timestamp, scope)
+    if found.type.kind in (Kind.BIGINT, Kind.INTEGER, Kind.TIMESTAMP):
+        return found
+    wanted = TIMESTAMP if found.type.kind is Kind.DATE else BIGINT
+    if not can_convert(found.type, wanted):
+        raise InvalidInput(f"timestamp={timestamp!r} is {found.type}, expected ms since 1970, a date or a time with date")
+    return Cast(found, wanted)
 
 
 def _default_state_dir(log: str | Log) -> str:

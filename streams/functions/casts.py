@@ -28,6 +28,7 @@ _INT = re.compile(r"[+-]?[0-9]{1,64}\Z")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?\Z")
 _TIME = re.compile(r"[0-9]{1,2}(?::|\Z)")
 _RANGES = {Kind.INTEGER: (-(2**31), 2**31 - 1), Kind.BIGINT: (-(2**63), 2**63 - 1)}
+_LONG = _RANGES[Kind.BIGINT]
 _TRUE_WORDS = ("true", "yes")
 _TEXT_TARGETS = (*NUMERIC, Kind.BOOLEAN, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.BYTES)
 
@@ -291,6 +292,8 @@ def _lenient(change: Convert | None) -> Convert:
 def _cast_any(value: Any, target: DataType) -> Any:
     """Cast a value by its Python class, as if it were of the column type that fits it."""
     source = type_of(value)
+    if isinstance(value, int) and target.kind in _RANGES and not _LONG[0] <= value <= _LONG[1]:
+        raise CastError(f"{_short(str(value))} is out of range for {target}")
     if source.kind is Kind.ANY:
         if target.kind is Kind.STRING:
             return any_text(value)

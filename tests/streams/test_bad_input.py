@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -97,6 +98,45 @@ def test_the_least_integer_goes_through_functions_and_aggregates_as_in_java(coun
     total = (7 - (1 << 63)) * count
     wrapped = (total + (1 << 63)) % (1 << 64) - (1 << 63)
     assert driver.output("out").read()[-1].value == {"top": 7, "least": -(1 << 63), "total": wrapped}
+
+
+HUGE = 1 << 70
+
+
+def test_a_number_that_is_no_bigint_does_not_become_one() -> None:
+    for build, wanted in (
+        (lambda s: s.select(n=col.n.cast(int)), [{"n": None}, {"n": 7}, {"n": None}]),
+        (lambda s: s.select(n=col.n.cast(int) + 1), [{"n": None}, {"n": 8}, {"n": None}]),
+        (lambda s: s.group_by_key().aggregate(n=lf.max(col.n.cast(int)), emit="update"), [{"n": None}, {"n": 7}, {"n": 7}]),
+        (lambda s: s.select(n=col.n.cast(float)), [{"n": float(HUGE)}, {"n": 7.0}, {"n": float(1 << 63)}]),
+    ):
+        driver = driver_of(build)
+        for n in (HUGE, 7, 1 << 63):
+            driver.input("in").send({"n": n}, key="k")
+        assert [record.value for record in driver.output("out").read()] == wanted
+        assert driver.problems["expression"] == (0 if wanted[0]["n"] else 2)
+
+
+@pytest.mark.parametrize("at", [col.at, col.at.cast(int), col.at.cast(str)])
+def test_event_times_that_are_none_are_counted(at: Any) -> None:
+    app = lf.App("times")
+    app.stream("in", timestamp=at).to("out")
+    driver = TopologyTestDriver(app, on_problem="skip")
+    for found in (5, "7", "text", HUGE, None, [1], -1):
+        driver.input("in").send({"at": found}, key="k", timestamp_ms=1)
+    assert [record.timestamp_ms for record in driver.output("out").read()] == [5, 7]
+    assert driver.problems == {"expression": 4, "negative_time": 1}
+
+
+def test_the_event_time_may_be_a_day_and_is_no_flag() -> None:
+    days = msgspec.defstruct("Days", [("day", datetime.date), ("flag", bool)])
+    app = lf.App("times")
+    app.stream("in", days, timestamp=col.day).to("out")
+    driver = TopologyTestDriver(app)
+    driver.input("in").send(b'{"day":"1970-01-03","flag":true}')
+    assert driver.output("out").read()[0].timestamp_ms == 2 * 86_400_000
+    with pytest.raises(InvalidInput, match="is BOOLEAN, expected ms since 1970"):
+        lf.App("times").stream("in", days, timestamp=col.flag)
 
 
 def deep(levels: int, opening: str, closing: str) -> bytes:
