@@ -121,12 +121,12 @@ class TaskDb:
         import rocksdict
 
         path = self.path / _SORTED_FILE
-        path.unlink(missing_ok=True)  # not written over: who was killed may have left a second name of a file that is in use
         writer = rocksdict.SstFileWriter(self._options)
         taken_over = rocksdict.IngestExternalFileOptions()
         taken_over.set_move_files(True)
         try:
             with self._saying_what_failed():
+                path.unlink(missing_ok=True)  # a kill may have left a second name of a file in use, which is not written over
                 writer.open(str(path))
                 yield writer
                 writer.finish()

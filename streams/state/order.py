@@ -1,6 +1,6 @@
 """The last record of each key, in the order in which RocksDB keeps keys: what a sorted file is made of. Arrays in and out. (pure)
 
-Eight bytes of each key are compared as numbers, and whole keys where those are equal.
+Eight bytes of each key at a time are compared as numbers, and whole keys where many of those are equal.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _SAMPLE_KEYS = 64
 _WORD_BYTES = 8
+_MOST_WORDS = 4
 _MASKS = np.array([2**64 - 2 ** (64 - 8 * size) for size in range(_WORD_BYTES + 1)], np.uint64)
 """Keeps the first N bytes of a word."""
 
@@ -45,12 +46,24 @@ def last_of_keys(chunk: Chunk, segments: I64) -> I64:
     is_next = _goes_on(ranks[order])
     if len(segments):
         is_next &= _goes_on(segments[order])
+    for at in range(skip + _WORD_BYTES, skip + _MOST_WORDS * _WORD_BYTES, _WORD_BYTES):
+        places = _tied(is_next)
+        rows, groups = order[places], np.cumsum(~is_next[places], dtype=np.int64)
+        more = words.at(chunk.key_starts[rows] + at, chunk.key_sizes[rows] - at)
+        if not more.any():
+            break
+        again = np.lexsort((more, groups))
+        order[places], is_next[places] = rows[again], _goes_on(groups) & _goes_on(more[again])
     if is_next.any():
-        places = np.flatnonzero(is_next | np.append(is_next[1:], False))
-        is_last = np.ones(len(order), np.bool_)
+        places, is_last = _tied(is_next), np.ones(len(order), np.bool_)
         order[places], is_last[places] = _by_whole_keys(chunk, segments, order[places])
         order = order[is_last]
     return order
+
+
+def _tied(is_next: npt.NDArray[np.bool_]) -> I64:
+    """Return the places of all that are not alone."""
+    return np.flatnonzero(is_next | np.append(is_next[1:], False))
 
 
 def _goes_on(numbers: I64 | U64) -> npt.NDArray[np.bool_]:

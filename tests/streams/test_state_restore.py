@@ -43,7 +43,12 @@ def opened(path: Path, spec: StoreSpec, *, memory_bytes: int = 8 << 20, memory: 
 
 @given(
     before=st.sampled_from([b"", b"abc", b"\0" * 9, b"users/europe/"]),
-    keys=st.lists(st.tuples(st.binary(max_size=2) | st.sampled_from([b"a", b"a\0", b"x" * 8, b"x" * 20]), st.integers(0, 2))),
+    keys=st.lists(
+        st.tuples(
+            st.binary(max_size=2) | st.sampled_from([b"a", b"a\0", b"x" * 8, b"x" * 20, b"x" * 40, b"x" * 40 + b"\0"]),
+            st.integers(0, 2),
+        )
+    ),
     is_segmented=st.booleans(),
     is_one_odd=st.booleans(),
 )
