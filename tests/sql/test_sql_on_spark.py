@@ -72,7 +72,8 @@ def has_read_all(engine: SqlEngine, log: Log, sink: str) -> bool:
     engine.following.catch_up()
     application = engine.application_of(query_of(engine, sink))
     committed = log.admin().group_offsets(application, is_stable=True)
-    inside = [t for t in log.admin().list_topics(include_internal=True) if t.startswith(application) and "repartition" in t]
+    own = [topic for topic in log.admin().list_topics(include_internal=True) if topic.startswith(application)]
+    inside = [topic for topic in own if not topic.endswith("-changelog")]
     every = [tp for tp in log.admin().end_offsets(committed) if tp.topic == "s" or tp.topic in inside]
     ends = log.admin().end_offsets(every, read_committed=True)
     done = sum(committed[tp].offset for tp in every if tp.topic == "s")
