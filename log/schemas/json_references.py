@@ -17,7 +17,7 @@ def as_one(schema: Any, others: Mapping[str, Any]) -> Any:
     """Return a schema with others in it, which are told by name. What it refers to and nobody has stays as it is.
 
     Raises:
-        RecursionError, ValueError: it is nested too deeply; it refers to what is no URI.
+        ValueError: it refers to what is no URI.
     """
     if not isinstance(schema, dict):
         return schema

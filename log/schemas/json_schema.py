@@ -14,6 +14,7 @@ from typing import Any
 from logflume.log.errors import DecodeError
 
 from .extent import Extent
+from .json_format import TooDeep, check_nesting
 from .json_references import as_one
 from .json_unions import is_union, union_of
 from .types import (
@@ -60,14 +61,15 @@ def parse_json_schema(text: str, references: Sequence[tuple[str, str]] = ()) -> 
     schema, others = _parsed(text), {name: _parsed(referred) for name, referred in references}
     try:
         return as_one(schema, others)
-    except (RecursionError, ValueError) as error:
+    except ValueError as error:
         raise DecodeError(f"not a JSON Schema: {error} ({text[:80]!r})") from None
 
 
 def _parsed(text: str) -> Any:
     try:
+        check_nesting(text.encode())
         found = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, TooDeep) as error:
         raise DecodeError(f"not a JSON Schema: {error} ({text[:80]!r})") from None
     if not isinstance(found, dict | bool):
         raise DecodeError(f"a JSON Schema is an object, found {text[:80]!r}")

@@ -152,8 +152,7 @@ class Stream(Generic[K, V], metaclass=Face):
     def map_values(self, function: Value | Function) -> Stream[K, Any]:
         """Replace the value by `function(value)` or `function(key, value)`, or by one expression; the key stays.
 
-        A function annotated to return a class gives its fields to the expressions that follow; text and bytes that one is
-        annotated to return are written as they are, as `stream(topic, str)` reads them, what is not annotated as JSON.
+        A function annotated to return a class gives its fields to the expressions that follow.
         """
         return self._single(function, "map_values()")
 
@@ -601,10 +600,7 @@ def single_value(function: Value | Function, scope: Scope, what: str) -> tuple[E
         expr = bind(function, scope)
         python = next((p for p, t in PRIMITIVES.items() if t == expr.type), None)
         return expr, Column("value", expr.type), python
-    returned = returned_type(function)
-    if returned in (str, bytes):
-        return cast_to(call(function, what), PRIMITIVES[returned]), Column("value", PRIMITIVES[returned]), returned
-    return call(function, what), Column("value", ANY), object_class(returned)
+    return call(function, what), Column("value", ANY), object_class(returned_type(function))
 
 
 def bind_keys(keys: tuple[Value | Function, ...], type: Any, what: str, scope: Scope) -> tuple[tuple[str, Expr], ...]:

@@ -163,6 +163,7 @@ def test_changes_taken_at_once_give_what_single_ones_give(build: Callable[[lf.Ap
 def test_rows_that_no_foreign_key_names_are_not_remembered() -> None:
     """Else a right table of millions of rows would cost memory beyond all settings, whoever asks for how few of them."""
     subscribers = Subscribers(Store(StoreSpec("asked", (Column("key", BYTES),), (Column("row", BYTES),))))
+    subscribers.start()
     subscribers.put_all([b"a", None], [b"left", b"other"], [True, True], [b"mark", b"mark"], [1, 1])
     assert [subscribers.of(b"%d" % n) for n in range(100)] == [[]] * 100
     assert subscribers.of(b"a") == [(b"left", (b"mark",))]
