@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -51,11 +52,13 @@ class Turns:
         def count(frame: object, event: str, argument: object) -> None:
             self._work += event in ("call", "c_call")
 
+        gc.disable()  # what is left of other tests is not this turn's work
         sys.setprofile(count)
         try:
             return work()
         finally:
             sys.setprofile(None)
+            gc.enable()
             self.turns += 1
             self.longest = max(self.longest, self._work)
 
