@@ -9,13 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-from uvicorn.server import ServerState
 
 UNANSWERED_MAX = 128
 """Requests of one connection; beyond them none is read or begun before the first is answered."""
@@ -59,15 +57,11 @@ class Pipelining(HttpToolsProtocol):
     those of `pipeline`, which have not begun; of the others, all but the last let the next one begin.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
-        self._turns: deque[_Turn] = deque()
+    _turns: deque[_Turn]
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._turns = deque()
 
     def on_headers_complete(self) -> None:
         before = self.cycle

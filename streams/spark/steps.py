@@ -154,19 +154,17 @@ def region_of(sub: SubTopology) -> Region | None:
     return sub.program.region if isinstance(sub.program, OperatorProgram) else None
 
 
-def refuse_global_tables(plan: Plan) -> None:
-    """Raise InvalidInput: a global table shows what it holds when a record is processed, which no batch job can know."""
+def check_fits_spark(plan: Plan) -> None:
+    """Raise InvalidInput for what no step computes, whichever records come.
+
+    A global table shows what it holds when a record is processed, which no batch job can know.
+    """
     tables = sorted(topic for sub in plan.subtopologies for topic in sub.global_topics)
     if tables:
         raise InvalidInput(
             f"{plan.application!r} joins a global table ({tables[0]!r}), whose rows count from when they come, not by time: "
             "history cannot be computed apart from it; join it as a table (app.table), or run the application without Spark"
         )
-
-
-def check_fits_spark(plan: Plan) -> None:
-    """Raise InvalidInput for what no step computes, whichever records come."""
-    refuse_global_tables(plan)
     turns_of(plan)
 
 

@@ -45,7 +45,7 @@ def turns_of(plan: Plan) -> list[Turn]:
         raise InvalidInput(
             f"{computed[0]!r}: records say their topics themselves; a backfill writes to topics that it knows: to('topic')"
         )
-    circular = circular_topics(plan)
+    circular = _circular_topics(plan)
     written = {sub.name: _written(sub) for sub in plan.subtopologies}
     read = {sub.name: _read(sub) & frozenset().union(*written.values()) for sub in plan.subtopologies}
     there: dict[str, None] = {}  # in the order in which they are given
@@ -72,7 +72,7 @@ def turns_of(plan: Plan) -> list[Turn]:
     return found
 
 
-def circular_topics(plan: Plan) -> frozenset[str]:
+def _circular_topics(plan: Plan) -> frozenset[str]:
     """Return the repartition topics by which sub-topologies feed each other, or themselves, in a circle."""
     readers = {topic: sub.name for sub in plan.subtopologies for topic in _read(sub)}
     written = {sub.name: _written(sub) for sub in plan.subtopologies}

@@ -14,7 +14,7 @@ from logflume.log import InvalidInput
 from logflume.log.interfaces import Log
 from logflume.streams import col
 from logflume.streams.runtime import Engine
-from logflume.streams.spark.steps import refuse_global_tables
+from logflume.streams.spark.steps import check_fits_spark
 from tests.streams.running import embedded, read, running, send_json, until, write
 
 HOUR_MS = 3_600_000
@@ -123,4 +123,4 @@ def test_a_row_from_the_future_moves_no_time(log: Log, tmp_path: Path) -> None:
 
 def test_spark_refuses_what_it_cannot_compute() -> None:
     with pytest.raises(InvalidInput, match="joins a global table"):
-        refuse_global_tables(shop().plan())
+        check_fits_spark(shop().plan())

@@ -136,6 +136,11 @@ def restore_on(state: TaskState) -> None:
         state.restore(store, chunk, Checkpoint(changelogs={PLAIN.name: start + PART}))
 
 
+def assert_restored(state: TaskState) -> None:
+    found = {key: entry.state[0] for key, entry in state.stores[PLAIN.name].range(b"", None) if entry.state}
+    assert found == {key: n for key, n in dict(CHANGELOG).items() if n is not None}
+
+
 class Dying:
     """A database whose process is killed when it does something for the third time: before or after that."""
 
@@ -169,8 +174,7 @@ def test_a_kill_while_restoring_costs_no_more_than_restoring_again(tmp_path: Pat
     state = opened(tmp_path / "t", PLAIN)
     assert state.checkpoint.changelogs == {PLAIN.name: PART * (3 if (at, is_done) == ("write", "done") else 2)}
     restore_on(state)
-    found = {key: entry.state[0] for key, entry in state.stores[PLAIN.name].range(b"", None) if entry.state}
-    assert found == {key: n for key, n in dict(CHANGELOG).items() if n is not None}
+    assert_restored(state)
     state.close()
 
 
@@ -186,8 +190,7 @@ def test_a_second_name_that_a_kill_left_of_a_file_in_use_is_not_written_to(tmp_p
     again.checkpoint = Checkpoint()
     restore_on(again)
     assert not before.exists() or before.read_bytes() == data
-    found = {key: entry.state[0] for key, entry in again.stores[PLAIN.name].range(b"", None) if entry.state}
-    assert found == {key: n for key, n in dict(CHANGELOG).items() if n is not None}
+    assert_restored(again)
     again.close()
 
 
@@ -199,8 +202,7 @@ def test_a_file_that_cannot_be_written_to_its_end_leaves_nothing(tmp_path: Path)
     with pytest.raises(StorageError, match="cannot write state"), state.db.sorted_file() as file:
         deque(map(partial(setitem, file), keys, [b"other", b""]), maxlen=0)
     assert sorted(path.name for path in (tmp_path / "t").glob("*.sst")) == files
-    found = {key: entry.state[0] for key, entry in state.stores[PLAIN.name].range(b"", None) if entry.state}
-    assert found == {key: n for key, n in dict(CHANGELOG).items() if n is not None}
+    assert_restored(state)
     state.close()
 
 
