@@ -19,7 +19,7 @@ from itertools import pairwise, repeat, takewhile
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
-from logflume.log import InvalidInput
+from logflume.log import CorruptLog, InvalidInput
 from logflume.log.records import I64, Chunk
 from logflume.streams.seams import Entry, State, StoreSpec
 
@@ -314,7 +314,10 @@ class Store:
         return newest_ms
 
     def _window_starts(self, chunk: Chunk) -> tuple[I64, I64]:
-        """Return the windows of the records of a changelog, and the segments those lie in; empty without windows."""
+        """Return the windows of the records of a changelog, and the segments those lie in; empty without windows.
+
+        Raises CorruptLog: a key has none.
+        """
         import numpy as np
 
         from .order import window_starts
@@ -322,6 +325,8 @@ class Store:
         if self.layout is None:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         starts = window_starts(chunk)
+        if (starts < 0).any() or (chunk.key_sizes < WINDOW_START_BYTES).any():
+            raise CorruptLog(f"store {self._spec.name!r}: a key of its changelog does not end with the start of a window")
         return starts, starts - starts % self.layout.segment_ms
 
     def _by_head(self, rows: I64, segments: I64) -> Iterator[tuple[bytes, I64]]:

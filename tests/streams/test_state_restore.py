@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from logflume.log import StorageError
+from logflume.log import CorruptLog, StorageError
 from logflume.log.records import Chunk
 from logflume.log.schemas import BIGINT, STRING, Column
 from logflume.streams.graph import TimeWindow
@@ -203,6 +203,19 @@ def test_a_file_that_cannot_be_written_to_its_end_leaves_nothing(tmp_path: Path)
         deque(map(partial(setitem, file), keys, [b"other", b""]), maxlen=0)
     assert sorted(path.name for path in (tmp_path / "t").glob("*.sst")) == files
     assert_restored(state)
+    state.close()
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+@pytest.mark.parametrize("key", [b"", b"x", b"a" + b"\xff" * 8])
+def test_a_key_without_a_window_is_damage(tmp_path: Path, key: bytes, as_file: bool) -> None:
+    state = opened(tmp_path / "t", WINDOWED)
+    state.gather_bytes = 0 if as_file else state.gather_bytes
+    store = state.stores[WINDOWED.name]
+    chunk = Chunk.from_columns("changelog", [key], store.codec.encode_all([Entry((1,), 0)]), [0])
+    with pytest.raises(CorruptLog, match="does not end with the start of a window"):
+        state.restore(store, chunk, Checkpoint())
+    assert not list(store.range(b"", None))
     state.close()
 
 
