@@ -73,7 +73,30 @@ def _parsed(text: str) -> Any:
         raise DecodeError(f"not a JSON Schema: {error} ({text[:80]!r})") from None
     if not isinstance(found, dict | bool):
         raise DecodeError(f"a JSON Schema is an object, found {text[:80]!r}")
+    _check_words(found)
     return found
+
+
+_WORDS: Mapping[str, type] = {"$ref": str, "properties": dict, "allOf": list, "anyOf": list, "oneOf": list}
+
+
+def _check_words(schema: Any) -> None:
+    """Raise DecodeError where a word that is read here has a value of another kind than JSON Schema gives it."""
+    if not isinstance(schema, dict):
+        return
+    for word, kind in _WORDS.items():
+        if not isinstance(schema.get(word, kind()), kind):
+            raise DecodeError(f"not a JSON Schema: {word!r} is {json.dumps(schema[word])[:40]}")
+    if schema.get("type") == "array" and schema.get("connect.type") == "map":
+        items = schema.get("items")
+        entry = items.get("properties") if isinstance(items, dict) else None
+        if not isinstance(entry, dict) or not {"key", "value"} <= entry.keys():
+            raise DecodeError("not a JSON Schema of Connect: the items of a map have no properties 'key' and 'value'")
+    named = [schema[word] for word in ("properties", "definitions", "$defs") if isinstance(schema.get(word), dict)]
+    inner = [each for part in named for each in part.values()]
+    inner += [each for word in ("allOf", "anyOf", "oneOf") for each in schema.get(word, ())]
+    for each in (*inner, schema.get("items"), schema.get("additionalProperties")):
+        _check_words(each)
 
 
 def column_type(schema: Any, *, root: Any = None, depth: int = 0, extent: Extent | None = None) -> DataType:
@@ -129,6 +152,11 @@ def _branches(schema: Mapping[str, Any]) -> list[Any]:
     return [{**schema, "type": kind} for kind in kinds if kind != "null"]
 
 
+def _listed(words: Any) -> Sequence[Any]:
+    """Return a list; nothing of what older drafts have in its place."""
+    return words if isinstance(words, list) else ()
+
+
 def required_properties(schema: Any, *, root: Any = None, path: str = "") -> Iterator[str]:
     """Give the paths of properties that must be there, of a schema that `column_type` has a type for."""
     root = schema if root is None else root
@@ -138,7 +166,7 @@ def required_properties(schema: Any, *, root: Any = None, path: str = "") -> Ite
             yield from required_properties(branches[0], root=root, path=path)
         for name, each in part.get("properties", {}).items():
             place = f"{path}.{name}" if path else name
-            if name in part.get("required", ()):
+            if name in _listed(part.get("required")):
                 yield place
             yield from required_properties(each, root=root, path=place)
         for word in ("items", "additionalProperties"):

@@ -416,7 +416,20 @@ def test_what_a_json_schema_refers_to_is_found_as_uris_are(reference: str, name:
     assert str(schema_type(spec)) == "STRUCT<to STRUCT<street STRING>>"
 
 
-@pytest.mark.parametrize("schema", ['{"$id": "http://shop/s", "$ref": "http://["}', '{"not": ' * 3000 + "{}" + "}" * 3000])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        '{"$id": "http://shop/s", "$ref": "http://["}',
+        '{"not": ' * 3000 + "{}" + "}" * 3000,
+        '{"$ref": 7}',
+        '{"properties": []}',
+        '{"properties": {"a": {"allOf": 5}}}',
+        '{"items": {"oneOf": {}}}',
+        '{"$defs": {"d": {"anyOf": "x"}}}',
+        '{"type": "array", "connect.type": "map"}',
+        '{"type": "array", "connect.type": "map", "items": {"properties": {"key": {}}}}',
+    ],
+)
 def test_a_json_schema_that_cannot_be_followed_is_refused(schema: str) -> None:
     registry = MemoryRegistry()
     registry.register("t-value", "JSON", schema)
