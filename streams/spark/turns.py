@@ -1,4 +1,4 @@
-"""In which order the sub-topologies of an application are computed, and which of them twice.
+"""In which order the sub-topologies of an application are computed, and which of them more than once.
 
 Whoever writes a repartition topic comes before whoever reads it. Sub-topologies may feed each other in a circle, as those of a
 join on a foreign key do: the left side asks, the right side answers, the left side takes the answers. Nodes never feed
