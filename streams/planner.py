@@ -405,8 +405,12 @@ def bar_own_topics(topology: g.Topology) -> g.Topology:
 
 
 def split(topology: g.Topology) -> list[dict[str, g.Node]]:
-    """Return the sub-topologies: nodes that are connected other than through a Repartition, each part in topology order."""
+    """Return the sub-topologies: nodes that are connected other than through a Repartition, each part in topology order.
+
+    What reads one topic is connected by it, for a topic has one committed offset in a group.
+    """
     parent = {name: name for name in topology.nodes}
+    readers: dict[str, str] = {}
 
     def root(name: str) -> str:
         while parent[name] != name:
@@ -418,6 +422,8 @@ def split(topology: g.Topology) -> list[dict[str, g.Node]]:
         if not isinstance(node, g.Repartition):
             for source in node.inputs:
                 parent[root(node.name)] = root(source)
+        if isinstance(node, g.Source) and not node.is_global:
+            parent[root(node.name)] = root(readers.setdefault(node.topic, node.name))
     parts: dict[str, dict[str, g.Node]] = {}
     for node in topology.nodes.values():
         parts.setdefault(root(node.name), {})[node.name] = node
@@ -464,5 +470,5 @@ def _subtopology(topology: g.Topology, part: dict[str, g.Node]) -> SubTopology:
     from .contents import contents_of  # describes with what itself imports the planner
 
     name = re.sub(r"[^A-Za-z0-9._-]", "_", sources_of(part)[0])
-    global_topics = frozenset(n.topic for n in part.values() if isinstance(n, g.Source) and n.is_global)
-    return SubTopology(name, program, outputs, tables, contents_of(part, program.stores), global_topics=global_topics)
+    global_sources = frozenset(n.name for n in part.values() if isinstance(n, g.Source) and n.is_global)
+    return SubTopology(name, program, outputs, tables, contents_of(part, program.stores), global_sources=global_sources)

@@ -148,7 +148,7 @@ class Problems(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Taken:
-    """Records start..stop of a chunk of one source, and their places in a round, int64, rising."""
+    """Records start..stop of a chunk for one source, and their places in a round, int64, rising."""
 
     source: str
     chunk: Chunk
@@ -178,9 +178,10 @@ class TaskFunction(Protocol):
         ...
 
     def process_together(self, parts: Sequence[Taken]) -> None:
-        """Take records of several sources as one round, in the order of their places: 0, 1, 2 and so on over all parts.
+        """Take records of several sources as one round, in the order of their places: n, n + 1, n + 2 and so on over all parts.
 
-        Outputs name the places as their causes. Only where `Program.takes_together`.
+        Outputs name the places as their causes. Sources that read one topic have its records at the same places: a record goes
+        all its way from one before the next. Records of several topics only where `Program.takes_together`.
         """
         ...
 
@@ -214,7 +215,7 @@ class Program(Protocol):
 
     @property
     def takes_together(self) -> bool:
-        """Whether records of several sources may be taken in one round."""
+        """Whether records of several topics may be taken in one round."""
         ...
 
     def bind(self, stores: Mapping[str, StateStore], outputs: Outputs, problems: Problems) -> TaskFunction: ...
@@ -253,7 +254,7 @@ class SubTopology:
 
     Attributes:
         outputs: Sink, Route and Repartition node name -> topic.
-        global_topics: topics of global tables.
+        global_sources: node names of the Sources of global tables.
         table_sources: store name -> node name of the Source whose topic is the store's changelog; all other stores get
             the compacted topic `<application>-<store>-changelog`.
         contents: store -> what its entries mean (`contents.py`), kept beside the offsets; another text later is refused.
@@ -264,15 +265,19 @@ class SubTopology:
     outputs: Mapping[str, OutputTopic]
     table_sources: Mapping[str, str] = field(default_factory=dict)
     contents: Mapping[str, str] = field(default_factory=dict)
-    global_topics: frozenset[str] = frozenset()
+    global_sources: frozenset[str] = frozenset()
 
     def shared_topics(self) -> frozenset[str]:
         """Return the topics of which each task reads the partition of its number: all but those of global tables."""
-        return frozenset(self.program.sources.values()) - self.global_topics
+        return frozenset(topic for node, topic in self.program.sources.items() if node not in self.global_sources)
+
+    def global_topics(self) -> frozenset[str]:
+        """Return the topics of global tables. One of them may be read as something else too."""
+        return frozenset(self.program.sources[node] for node in self.global_sources)
 
     def global_stores(self) -> dict[str, str]:
         """Return store -> source node of the global tables, of which each task reads all partitions."""
-        return {store: node for store, node in self.table_sources.items() if self.program.sources[node] in self.global_topics}
+        return {store: node for store, node in self.table_sources.items() if node in self.global_sources}
 
 
 @dataclass(frozen=True, slots=True)

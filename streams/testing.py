@@ -24,7 +24,7 @@ from .operators.processor_stores import opened
 from .planner import plan, rewrite
 from .rows import StoreRows, WindowedKey, key_format_of, key_side, stored_nodes, value_side
 from .runtime.handlers import OnProblem, StreamsError
-from .seams import SubTopology, TaskFunction
+from .seams import SubTopology, Taken, TaskFunction
 from .state.store import Store
 
 __all__ = ["TestInput", "TestOutput", "TestProcessorStore", "TestRecord", "TopologyTestDriver", "WindowedKey"]
@@ -201,7 +201,8 @@ class TopologyTestDriver:
         self._commits_each_record, self._goes_together = commits_each_record, goes_together
         self._on_problem = OnProblem(on_problem)
         self._nodes = rewrite(topology).nodes
-        self._readers: dict[str, list[tuple[TaskFunction, str]]] = {}
+        self._readers: dict[str, list[tuple[TaskFunction, tuple[str, ...]]]] = {}
+        """Topic -> who takes its records: a task, and its sources."""
         self._tasks: list[TaskFunction] = []
         self._stores: dict[str, Store] = {}
         self._topics: dict[str, str] = {}
@@ -209,30 +210,38 @@ class TopologyTestDriver:
         self._routes = {n.name: n for n in self._nodes.values() if isinstance(n, g.Route)}
         self._outputs |= {topic: TestOutput(n) for n in self._routes.values() for topic in n.topics if topic not in self._outputs}
         self._queues: dict[str, _Queue] = {}
-        self._global_topics = {n.topic for n in self._nodes.values() if isinstance(n, g.Source) and n.is_global}
+        self._global_topics: set[str] = set()
         self._offsets: Counter[str] = Counter()
         self._waiting = _Waiting()
         self._stream_time_ms = -1
-        for part in plan(topology).subtopologies:
+        parts = plan(topology).subtopologies
+        for part in parts:
             self._start(part)
+        shared = set().union(*(part.shared_topics() for part in parts))
+        self._global_topics = set().union(*(part.global_topics() for part in parts)) - shared
 
     def _start(self, part: SubTopology) -> None:
         stores = {spec.name: Store(spec) for spec in part.program.stores}
         task = part.program.bind(stores, self, self)
         self._stores |= stores
         self._tasks.append(task)
-        for node, topic in part.program.sources.items():
-            self._readers.setdefault(topic, []).append((task, node))
+        for node in part.global_sources:
+            self._readers.setdefault(part.program.sources[node], []).append((task, (node,)))
+        for topic in part.shared_topics():
+            nodes = tuple(
+                node for node, read in part.program.sources.items() if read == topic and node not in part.global_sources
+            )
+            self._readers.setdefault(topic, []).append((task, nodes))
         self._topics |= {node: output.topic for node, output in part.outputs.items()}
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """The names of the input topics."""
-        return tuple(n.topic for n in self._nodes.values() if isinstance(n, g.Source))
+        return tuple(dict.fromkeys(n.topic for n in self._nodes.values() if isinstance(n, g.Source)))
 
     def input(self, topic: str) -> TestInput:
-        """Return an input topic."""
-        sources = {n.topic: n for n in self._nodes.values() if isinstance(n, g.Source)}
+        """Return an input topic. One that is read in several ways takes what the first of them reads."""
+        sources = {n.topic: n for n in reversed(tuple(self._nodes.values())) if isinstance(n, g.Source)}
         if topic not in sources:
             raise UnknownName("input topic", topic, sources)
         return TestInput(self, sources[topic])
@@ -314,8 +323,11 @@ class TopologyTestDriver:
         chunk = Chunk.from_columns(topic, keys, values, times, partition=0, headers=headers)
         chunk.offsets[:] = np.arange(self._offsets[topic], self._offsets[topic] + count)
         self._offsets[topic] += count
-        for task, source in self._readers[topic]:
-            task.process(source, chunk, 0, count)
+        for task, sources in self._readers[topic]:
+            if len(sources) == 1:
+                task.process(sources[0], chunk, 0, count)
+            else:
+                task.process_together([Taken(source, chunk, 0, count, np.arange(count)) for source in sources])
         if topic not in self._global_topics:
             self._stream_time_ms = max(self._stream_time_ms, *timestamps_ms)
         for each in self._tasks:

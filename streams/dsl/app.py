@@ -133,7 +133,9 @@ class App:
             format, key_format: JSON, KAFKA, DELIMITED, AVRO, PROTOBUF, JSON_SR, PROTOBUF_NOSR; by default JSON values, and
                 keys as Kafka's serializers write them. A `FormatSpec` says more: how subjects are named ...
             timestamp: an expression for the event time in ms, when it is not the record's own.
-            name: of the source, by default the topic's. An application reads a topic in one way.
+            name: of the source, by default the topic's: a topic that is read in several ways (as a stream and as a table, as
+                records of several classes) needs one for each after the first. Each record goes all its way from the one that was
+                made first before it goes to the next.
         """
         node = self._source(g.EdgeKind.STREAM, topic, value, key, format, key_format, timestamp, name, None)
         return Stream(self._graph, node, node.name)
@@ -223,11 +225,6 @@ class App:
             timestamp=None if timestamp is None else _event_time(timestamp, Scope(schema, f"{topic!r}")), store=store,
             history_ms=history_ms, is_global=is_global,
         )  # fmt: skip
-        for other in self._graph.nodes.values():
-            if isinstance(other, g.Source) and other.topic == topic and other != node:
-                raise InvalidInput(
-                    f"topic {topic!r} is read already, in another way, as {other.name!r}: read it once and reuse the result"
-                )
         added = self._graph.add(node, fix="pass name='...'")
         assert isinstance(added, g.Source)
         return added

@@ -122,6 +122,16 @@ class Wiring:
         late = self.lates.get(name)
         return self.children[name] if late is None else (*self.children[name], late)
 
+    @property
+    def readers(self) -> dict[str, tuple[str, ...]]:
+        """Return topic -> its sources, in order of creation. A global table is none of them: it is read apart."""
+        found: dict[str, tuple[str, ...]] = {}
+        for name in self.sources:
+            node = self.node(name)
+            if isinstance(node, g.Repartition) or (isinstance(node, g.Source) and not node.is_global):
+                found[node.topic] = (*found.get(node.topic, ()), name)
+        return found
+
     def node(self, name: str) -> g.Node:
         """Return a node by name."""
         return self.operators[name].node  # type: ignore[no-any-return]

@@ -62,24 +62,26 @@ class OperatorProgram:
     @cached_property
     def careful(self) -> frozenset[str]:
         """Nodes whose rows go one by one: behind them a store is both changed and looked up."""
-        found = set()
-        for start, operators in ((name, self.wiring.operators) for name in self.wiring.operators):
-            edges = _edges(self.wiring, start)
-            own = {spec.name for name in {start, *(to for _, to in edges)} for spec in operators[name].stores()}
+        operators = self.wiring.operators
+        readers = {name: together for together in self.wiring.readers.values() for name in together}
+        starts = {readers.get(name, (name,)) for name in operators}
+        found: set[str] = set()
+        for together in starts:
+            edges = set().union(*(_edges(self.wiring, start) for start in together))
+            own = {spec.name for name in {*together, *(to for _, to in edges)} for spec in operators[name].stores()}
             asked = {store for come, to in edges for store in operators[to].looks_up(come, self.wiring)}
             if own & asked:
-                found.add(start)
+                found |= {*together}
         return frozenset(found)
 
     @cached_property
     def takes_together(self) -> bool:
-        """Whether a round may hold records of several sources: what one of them changes, nobody looks up for another."""
+        """Whether a round may hold records of several topics: what those of one change, nobody looks up for another."""
         operators = self.wiring.operators
         kept = [spec.name for operator in operators.values() for spec in operator.stores()]
         asked = {store for source in self.wiring.sources for come, to in _edges(self.wiring, source)
                  for store in operators[to].looks_up(come, self.wiring)}  # fmt: skip
-        topics = set(self.sources.values())
-        return len(topics) == len(self.sources) > 1 and len(kept) == len(set(kept)) and not asked & set(kept)
+        return len(self.wiring.readers) > 1 and len(kept) == len(set(kept)) and not asked & set(kept)
 
     def bind(self, stores: Mapping[str, StateStore], outputs: Outputs, problems: Problems) -> BoundProgram:
         """Return the function of one task."""
@@ -167,10 +169,11 @@ class BoundProgram:
         self._take_round([Taken(source, chunk, start, stop, np.arange(start, stop))], start, chunk.timestamps_ms[start:stop])
 
     def process_together(self, parts: Sequence[Taken]) -> None:
-        times = np.empty(sum(len(part.places) for part in parts), np.int64)
+        start = min(int(part.places[0]) for part in parts)
+        times = np.empty(max(int(part.places[-1]) for part in parts) + 1 - start, np.int64)
         for part in parts:
-            times[part.places] = part.chunk.timestamps_ms[part.start : part.stop]
-        self._take_round(parts, 0, times)
+            times[part.places - start] = part.chunk.timestamps_ms[part.start : part.stop]
+        self._take_round(parts, start, times)
 
     def _take_round(self, parts: Sequence[Taken], start: int, times: I64) -> None:
         """Take records in the order of their places, the first of which is `start`; `times`: of the records in that order."""

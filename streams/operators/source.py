@@ -92,6 +92,9 @@ class SourceWork(Work):
         self._node, self._task = operator.node, task
         self._keys, self._values = operator.decoders(wiring)
         self._time = operator.timestamp
+        readers = wiring.readers.get(operator.node.topic, ())
+        self._branch = readers.index(operator.node.name) if operator.node.name in readers else 0
+        self._branches = len(readers)
         self._needs_time = isinstance(operator.node, g.Source) and operator.node.needs_time
         self._is_table = operator.node.kind is g.EdgeKind.TABLE
         schema, format = operator.node.schema, operator.node.key_format
@@ -141,6 +144,8 @@ class SourceWork(Work):
             keys = self._forms.unified(keys)
         times = np.ascontiguousarray(chunk.timestamps_ms[start:stop])
         batch = Batch(node.schema, times, keys, {}, chunk=chunk, rows=rows, order=places << PATH_BITS, path_bits=PATH_BITS)
+        if self._branches > 1:
+            batch = batch.branch(self._branch, self._branches)
         is_bad = times < 0
         if is_bad.any():
             self._report(batch, is_bad, "negative_time", times)

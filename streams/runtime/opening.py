@@ -171,7 +171,7 @@ def open_task(
     sources = {
         node: TopicPartition(topic, partition)
         for node, topic in subtopology.program.sources.items()
-        if topic not in subtopology.global_topics and TopicPartition(topic, partition) in assigned
+        if node not in subtopology.global_sources and TopicPartition(topic, partition) in assigned
     }
     inputs = set(sources.values())
     known = {tp: offset for tp in inputs if (offset := committed.get(tp)) is not None}

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
+import numpy as np
+
 from logflume.log import LogflumeError
 from logflume.log.records import I64, Chunk, TopicPartition
 from logflume.streams.seams import SubTopology, Taken, TaskFunction
@@ -91,8 +93,7 @@ class Task:
             )
             for source, nodes in by_partition.items()
         }
-        takes_together = subtopology.program.takes_together and all(len(nodes) == 1 for nodes in by_partition.values())
-        self.merger = Merger(list(self.inputs.values()), takes_together=takes_together)
+        self.merger = Merger(list(self.inputs.values()), takes_together=subtopology.program.takes_together)
         self.has_changes = False
         self.has_begun = False
         """Whether the program knows the time of the wall clock: it must before the first record."""
@@ -174,15 +175,17 @@ class Task:
         self.problems.chunks = [part.chunk for part in parts]
         self.outputs.begin(run)
         try:
-            if isinstance(run, Round):
-                taken = [
-                    Taken(part.input.nodes[0], part.chunk, part.start, part.stop, places)
-                    for part, places in zip(parts, run.places, strict=True)
-                ]
-                self.function.process_together(taken)
+            if isinstance(run, Run) and len(run.input.nodes) == 1:
+                self.function.process(run.input.nodes[0], run.chunk, run.start, run.stop)
             else:
-                for node in run.input.nodes:
-                    self.function.process(node, run.chunk, run.start, run.stop)
+                at = run.places if isinstance(run, Round) else [np.arange(run.start, run.stop)]
+                self.function.process_together(
+                    [
+                        Taken(node, part.chunk, part.start, part.stop, places)
+                        for part, places in zip(parts, at, strict=True)
+                        for node in part.input.nodes
+                    ]
+                )
         except LogflumeError:
             raise
         except Exception as error:

@@ -33,7 +33,6 @@ def prepare_topics(plan: Plan, admin: Admin) -> TopicMap:
         UnknownName: a source topic does not exist (near matches listed).
         InvalidInput: inputs that are joined differ in their number of partitions, or an internal topic has the wrong number.
     """
-    _check_one_reader(plan)
     outputs, changelogs = _outputs(plan), _changelogs(plan)
     existing = admin.find_topics(sorted({*_sources(plan), *outputs, *changelogs.values()}))
     partitions = _known_partitions(plan, outputs, existing, admin)
@@ -60,7 +59,6 @@ def create_results(plan: Plan, admin: Admin) -> None:
 
 def count_partitions(plan: Plan, admin: Admin) -> dict[str, int]:
     """Return how many partitions each topic has, or would be created with. Changes nothing. Raises as `prepare_topics`."""
-    _check_one_reader(plan)
     outputs = _outputs(plan)
     existing = admin.find_topics(sorted({*_sources(plan), *outputs}))
     partitions = _known_partitions(plan, outputs, existing, admin)
@@ -202,17 +200,6 @@ def _count(
     writers = [sub for sub in plan.subtopologies if any(topic in o.topics() for o in sub.outputs.values())]
     inputs = sorted({source for sub in writers for source in sub.shared_topics()})
     return max(_count(source, plan, outputs, known, (*visiting, topic)) for source in inputs)
-
-
-def _check_one_reader(plan: Plan) -> None:
-    readers: dict[str, str] = {}
-    for sub in plan.subtopologies:
-        for topic in set(sub.program.sources.values()):
-            if topic in readers:
-                raise InvalidInput(
-                    f"topic {topic!r} is read by two sub-topologies, {readers[topic]!r} and {sub.name!r}; make it one"
-                )
-            readers[topic] = sub.name
 
 
 def _check_copartitioned(plan: Plan, partitions: Mapping[str, int]) -> None:

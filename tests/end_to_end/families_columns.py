@@ -146,6 +146,12 @@ def _foreign(app: lf.App) -> Any:
     return joined.select(n=col.n, m=col.m)
 
 
+def _row_before(app: lf.App) -> Any:
+    rows = app.table("left", Number, key=str, name="rows")
+    joined = _left(app).left_join(rows, prefix="r_")
+    return joined.select(n=col.n, m=col.r_n)
+
+
 DSL: dict[str, Callable[[lf.App], Any]] = {
     "stateless": _stateless, "callables": _callables, "branches": _branches, "reduce": _reduce, "totals": _totals,
     "regrouped": _regrouped, "passing": _passing, "groups of columns": _groups, "foreign columns": _foreign,
@@ -154,7 +160,7 @@ DSL: dict[str, Callable[[lf.App], Any]] = {
     "sliding of columns": _windows(lf.sliding(30, grace=10)), "unlimited": _windows(lf.unlimited()), "suppressed": _suppressed,
     "inner": _streams(""), "left": _streams("left_"), "outer": _streams("outer_"),
     "lookup": _lookup(""), "left lookup": _lookup("left_"),
-    "everywhere": _everywhere(""), "left everywhere": _everywhere("left_"), "as of times": _as_of,
+    "row of its own": _row_before, "everywhere": _everywhere(""), "left everywhere": _everywhere("left_"), "as of times": _as_of,
     "rows called back": _rows_called, "totals of a processor": _processed,
     "tables inner": _tables(""), "tables left": _tables("left_"), "tables outer": _tables("outer_"),
 }  # fmt: skip
@@ -194,6 +200,7 @@ SQL = {
         "GRACE PERIOD 5 MILLISECONDS ON LEFTS.K = RIGHTS.K",
     ),
     "sql lookup": ("STREAM", "SELECT LEFTS.K, LEFTS.N AS A, R.N AS B FROM LEFTS LEFT JOIN RIGHT_ROWS R ON LEFTS.K = R.K"),
+    "sql row before": ("STREAM", "SELECT L.K, L.N AS A, R.N AS B FROM LEFTS L LEFT JOIN LEFT_ROWS R ON L.K = R.K"),
     "sql tables": ("TABLE", "SELECT L.K, L.N AS A, R.N AS B FROM LEFT_ROWS L JOIN RIGHT_ROWS R ON L.K = R.K"),
     "sql groups": ("TABLE", "SELECT N, COUNT(*) AS C, SUM(N) AS S FROM LEFT_ROWS GROUP BY N"),
 }  # fmt: skip

@@ -14,6 +14,7 @@ TABLES = (
     "windowed-cogroup",
     "table-left",
     "table-outer",
+    "table-and-regrouped",
     "calendar",
     "table-grouped",
     "reduced",
@@ -56,6 +57,9 @@ def make_plan(name: str, kind: str, sales_topic: str, refunds_topic: str) -> Pla
 
 
 def _table(app: lf.App, kind: str, sales_topic: str, refunds_topic: str) -> lf.Table:
+    if kind == "table-and-regrouped":
+        of_item = app.stream(sales_topic, Sale).group_by(col.item).aggregate(n=lf.count())
+        return app.table(sales_topic, Sale, name="rows").outer_join(of_item, prefix="r_")
     if kind.startswith("table-"):
         sales, refunds = app.table(sales_topic, Sale), app.table(refunds_topic, Refund)
         match kind:

@@ -24,7 +24,7 @@ class Refund(msgspec.Struct):
     price: float | None = None
 
 
-JOINS = ("inner", "left", "outer", "self", "joined-then-windowed", "left-then-windowed")
+JOINS = ("inner", "left", "outer", "self", "two-readings", "joined-then-windowed", "left-then-windowed")
 OTHERS = (
     "floats",
     "windowed-floats",
@@ -40,6 +40,8 @@ OTHERS = (
     "filtered-table",
     "sliding",
     "window-of-window",
+    "row-before",
+    "row-and-count",
 )
 
 
@@ -57,7 +59,7 @@ def make_plan(name: str, kind: str, sales_topic: str, refunds_topic: str) -> Pla
     passing = sales.filter(col.amount != 13)
     sums = {"n": lf.count(), "total": lf.sum(col.price)}
     if kind in JOINS:
-        _join(app, kind, passing, refunds_topic, f"{name}-out")
+        _join(app, kind, passing, sales_topic if kind == "two-readings" else refunds_topic, f"{name}-out")
         return plan(app.topology())
     match kind:
         case "floats":
@@ -96,6 +98,11 @@ def make_plan(name: str, kind: str, sales_topic: str, refunds_topic: str) -> Pla
         case "window-of-window":
             counts = passing.group_by_key().aggregate(**sums, emit="update").to_stream()
             counts.group_by_key().window(lf.tumbling(seconds=60, grace=5_000)).aggregate(k=lf.count()).to(f"{name}-out")
+        case "row-before":
+            passing.left_join(app.table(sales_topic, Sale, name="rows"), prefix="r_").to(f"{name}-out")
+        case "row-and-count":
+            rows = app.table(sales_topic, Sale, name="rows")
+            passing.group_by_key().aggregate(**sums).join(rows, prefix="r_").to(f"{name}-out")
     return plan(app.topology())
 
 
@@ -103,7 +110,7 @@ def _join(app: lf.App, kind: str, sales: lf.Stream, refunds_topic: str, out: str
     if kind == "self":
         sales.join(sales, within=lf.seconds(20), grace=lf.seconds(5), prefix="r_").to(out)
         return
-    refunds = app.stream(refunds_topic, Refund)
+    refunds = app.stream(refunds_topic, Refund, name="others")
     how = {"left": sales.left_join, "outer": sales.outer_join, "left-then-windowed": sales.left_join}.get(kind, sales.join)
     joined = how(refunds, within=lf.seconds(20), grace=lf.seconds(5), prefix="r_")
     if kind.endswith("then-windowed"):

@@ -70,11 +70,11 @@ def test_join_keys_of_different_types_are_refused_with_both_types() -> None:
         app.plan()
 
 
-def test_one_topic_is_not_read_in_two_ways() -> None:
+def test_another_way_of_reading_a_topic_needs_a_name() -> None:
     app = lf.App("delays")
     app.stream("flights", Flight)
-    with pytest.raises(InvalidInput, match="read already, in another way"):
-        app.table("flights", Flight, name="again")
+    with pytest.raises(InvalidInput, match=r"already something else named 'flights'.*pass name='...'"):
+        app.table("flights", Flight)
 
 
 def test_a_window_needs_a_size() -> None:

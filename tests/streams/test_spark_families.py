@@ -25,7 +25,7 @@ from .test_spark_slices import PARTITIONS, make_records, send
 RECORDS = 160
 CUT = 100
 SEED = 7
-STREAMS = ("inner", "left", "outer", "self", "looked-up", *families.STREAMS)
+STREAMS = ("inner", "left", "outer", "self", "two-readings", "looked-up", "row-before", *families.STREAMS)
 """Kinds whose results are a stream: all of them are compared. Of a table the newest of each key: live commits more often.
 
 Of joins on a foreign key without the time: it says which of both rows came last to whoever answers, which no input does."""

@@ -14,7 +14,10 @@ import pytest
 from ._cases import FAMILIES, cases
 from ._recombined_cases import recombined
 from .oracle.base import Rules
+from .running import kernels
 from .test_driver_cases import expected_by, is_comparable, needs_cases, outcome
+
+__all__ = ["kernels"]
 
 Json = Any
 EVERY = 20
@@ -75,6 +78,31 @@ def test_recombined_cases_give_what_the_oracle_gives(seed: int) -> None:
     for family in FAMILIES:
         failures += differing(recombined(varied(numbers.choice(cases(family)), numbers), numbers), numbers)
     assert failures == []
+
+
+@needs_cases
+@pytest.mark.parametrize("kernels", ["without kernels", "with kernels"], indirect=True)
+@pytest.mark.parametrize("seed", range(2))
+def test_cases_whose_sources_read_one_topic_give_what_the_oracle_gives(seed: int, kernels: str) -> None:
+    numbers, failures = Random(f"{seed} {kernels}"), []
+    for family in FAMILIES:
+        found = [case for case in cases(family) if _has_several_inputs(case)]
+        for case in numbers.sample(found, min(2, len(found))):
+            failures += differing(of_one_topic(varied(case, numbers)), numbers)
+    assert failures == []
+
+
+def _has_several_inputs(case: Json) -> bool:
+    """Return whether a case reads several topics, none of them as a global table: batches of it count from when they come."""
+    return len(case["sources"]) > 1 and all(source["kind"] != "global_table" for source in case["sources"])
+
+
+def of_one_topic(case: Json) -> Json:
+    """Return a case whose sources all read the topic of the first, which all records go to."""
+    topic = case["sources"][0]["topic"]
+    sources = [{**source, "topic": topic} for source in case["sources"]]
+    steps = [{**step, "topic": topic} if "topic" in step else step for step in case["steps"]]
+    return {**case, "sources": sources, "steps": steps}
 
 
 def differing(case: Json, numbers: Random) -> list[str]:

@@ -78,9 +78,8 @@ class Topology:
             for topic, receive in self.global_inputs:
                 if topic == step["topic"]:
                     receive(record)
-            for topic, receive in self.inputs:
-                if topic == step["topic"]:
-                    self.task.take(receive, record)
+            if ports := [receive for topic, receive in self.inputs if topic == step["topic"]]:
+                self.task.take(lambda found, ports=ports: [receive(found) for receive in ports], record)
 
     def _source(self, source: Json) -> None:
         history_ms = source.get("versioned_history_ms")
