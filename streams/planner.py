@@ -407,9 +407,12 @@ def bar_own_topics(topology: g.Topology) -> g.Topology:
 def split(topology: g.Topology) -> list[dict[str, g.Node]]:
     """Return the sub-topologies: nodes that are connected other than through a Repartition, each part in topology order.
 
-    What reads one topic is connected by it, for a topic has one committed offset in a group.
+    What reads one topic is connected by it, for a topic has one committed offset in a group. A global table connects nothing:
+    each part that looks rows up in it reads it.
     """
-    parent = {name: name for name in topology.nodes}
+    nodes = topology.nodes
+    shared = {source for node in nodes.values() for source in node.inputs if _is_global(nodes[source])}
+    parent = {name: name for name in nodes}
     readers: dict[str, str] = {}
 
     def root(name: str) -> str:
@@ -418,20 +421,34 @@ def split(topology: g.Topology) -> list[dict[str, g.Node]]:
             name = parent[name]
         return name
 
-    for node in topology.nodes.values():
+    for node in nodes.values():
         if not isinstance(node, g.Repartition):
-            for source in node.inputs:
+            for source in set(node.inputs) - shared:
                 parent[root(node.name)] = root(source)
         if isinstance(node, g.Source) and not node.is_global:
             parent[root(node.name)] = root(readers.setdefault(node.topic, node.name))
     parts: dict[str, dict[str, g.Node]] = {}
-    for node in topology.nodes.values():
-        parts.setdefault(root(node.name), {})[node.name] = node
+    for node in nodes.values():
+        if node.name in shared:
+            continue
+        part = parts.setdefault(root(node.name), {})
+        part |= {name: nodes[name] for name in shared.intersection(node.inputs)}
+        part[node.name] = node
         if isinstance(node, g.Repartition):
             parts.setdefault(root(node.inputs[0]), {})[node.name] = node
-    order = {name: i for i, name in enumerate(topology.nodes)}
+    order = {name: i for i, name in enumerate(nodes)}
     ordered = [dict(sorted(part.items(), key=lambda item: order[item[0]])) for part in parts.values()]
     return [part for part in ordered if sources_of(part)]
+
+
+def _is_global(node: g.Node) -> bool:
+    return isinstance(node, g.Source) and node.is_global
+
+
+def name_of(part: Mapping[str, g.Node]) -> str:
+    """Return the source after which a sub-topology is named: the first that is its own."""
+    sources = sources_of(part)
+    return next((name for name in sources if not _is_global(part[name])), sources[0])
 
 
 def sources_of(part: Mapping[str, g.Node]) -> list[str]:
@@ -448,6 +465,11 @@ def outputs_of(part: Mapping[str, g.Node]) -> list[str]:
 
 
 def _subtopology(topology: g.Topology, part: dict[str, g.Node]) -> SubTopology:
+    if _is_global(part[name_of(part)]):
+        raise InvalidInput(
+            f"nothing joins the global table {name_of(part)!r}, and it is read by those who do: join a stream with it, or read "
+            "its topic by app.table(topic, store='...') to look rows up"
+        )
     program = operator_program(part, sources_of(part), outputs_of(part))
     outputs = {}
     for name in outputs_of(part):
@@ -469,6 +491,6 @@ def _subtopology(topology: g.Topology, part: dict[str, g.Node]) -> SubTopology:
     tables = {n.store: n.name for n in part.values() if isinstance(n, g.Source) and n.store is not None}
     from .contents import contents_of  # describes with what itself imports the planner
 
-    name = re.sub(r"[^A-Za-z0-9._-]", "_", sources_of(part)[0])
-    global_sources = frozenset(n.name for n in part.values() if isinstance(n, g.Source) and n.is_global)
+    global_sources = frozenset(n.name for n in part.values() if _is_global(n))
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", name_of(part))
     return SubTopology(name, program, outputs, tables, contents_of(part, program.stores), global_sources=global_sources)

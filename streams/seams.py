@@ -271,6 +271,7 @@ class SubTopology:
         """Return the topics of which each task reads the partition of its number: all but those of global tables."""
         return frozenset(topic for node, topic in self.program.sources.items() if node not in self.global_sources)
 
+    @property
     def global_topics(self) -> frozenset[str]:
         """Return the topics of global tables. One of them may be read as something else too."""
         return frozenset(self.program.sources[node] for node in self.global_sources)

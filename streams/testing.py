@@ -218,7 +218,7 @@ class TopologyTestDriver:
         for part in parts:
             self._start(part)
         shared = set().union(*(part.shared_topics() for part in parts))
-        self._global_topics = set().union(*(part.global_topics() for part in parts)) - shared
+        self._global_topics = set().union(*(part.global_topics for part in parts)) - shared
 
     def _start(self, part: SubTopology) -> None:
         stores = {spec.name: Store(spec) for spec in part.program.stores}

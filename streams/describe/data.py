@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from .. import graph as g
 from ..dsl.naming import duration
-from ..planner import outputs_of, rewrite, sources_of, split
+from ..planner import name_of, outputs_of, rewrite, sources_of, split
 from ..seams import changelog_topic
 from .words import expression_text, function_name
 
@@ -124,7 +124,7 @@ def _part(application: str, part: Mapping[str, g.Node]) -> Part:
         else:
             boxes.append(_describe(node))
     stores = [_store(application, node) for node in part.values() if g.store_of(node) is not None]
-    return Part(sources[0], tuple(boxes), tuple(stores))
+    return Part(name_of(part), tuple(boxes), tuple(stores))
 
 
 def _box(node: g.Node, title: str, inputs: tuple[str, ...], topic: str | None, details: tuple[str, ...] = ()) -> NodeBox:

@@ -159,7 +159,7 @@ def check_fits_spark(plan: Plan) -> None:
 
     A global table shows what it holds when a record is processed, which no batch job can know.
     """
-    tables = sorted(topic for sub in plan.subtopologies for topic in sub.global_topics())
+    tables = sorted(topic for sub in plan.subtopologies for topic in sub.global_topics)
     if tables:
         raise InvalidInput(
             f"{plan.application!r} joins a global table ({tables[0]!r}), whose rows count from when they come, not by time: "

@@ -121,6 +121,31 @@ def test_a_row_from_the_future_moves_no_time(log: Log, tmp_path: Path) -> None:
         assert engine.status().dropped == {}
 
 
+def test_streams_of_other_partitions_join_one_table_each_in_tasks_of_its_own(log: Log, tmp_path: Path) -> None:
+    log.admin().ensure_topic("returns", partitions=2)
+    app = shop()
+    products = app.global_table("products", Product, key=str)
+    app.stream("returns", Order, key=str).join(products, on=col.product).to("back")
+    assert [sub.name for sub in app.plan().subtopologies] == ["orders", "returns"]
+    assert [part.name for part in app.topology().describe().parts] == ["orders", "returns"]
+    offer(log, "old")
+    order(log)
+    send_json(log, "returns", [(f"o{n}", {"product": f"p{n}"}, 1000) for n in range(PRODUCTS)])
+    with running(app, log, tmp_path / "state") as engine:
+        until(lambda: len(read(log, "out")) == len(read(log, "back")) == PRODUCTS, engine)
+        assert len(engine.status().tasks) == 5
+        assert row_titles(engine) == named("old")
+    assert titles(log) == named("old")
+
+
+def test_a_table_that_nothing_joins_is_refused() -> None:
+    app = lf.App("alone")
+    app.global_table("products", Product, key=str)
+    app.stream("orders", Order).to("out")
+    with pytest.raises(InvalidInput, match=r"nothing joins the global table 'products'.*app\.table\(topic, store="):
+        app.plan()
+
+
 def test_spark_refuses_what_it_cannot_compute() -> None:
     with pytest.raises(InvalidInput, match="joins a global table"):
         check_fits_spark(shop().plan())
