@@ -240,7 +240,7 @@ def offsets_of(
 
     `ids`: see `to_offsets`.
     """
-    readers = {topic: sub for sub in plan.subtopologies for topic in sub.program.sources.values()}
+    readers = {topic: sub for sub in plan.subtopologies for topic in sub.shared_topics()}
     offsets: dict[TopicPartition, OffsetAndMetadata] = {}
     for end in ends:
         contents = next((readers[tp.topic].contents for tp in end.checkpoint.inputs), {})
@@ -252,7 +252,7 @@ def task_starts(plan: Plan, committed: Mapping[TopicPartition, OffsetAndMetadata
     """Return where each task that has committed offsets goes on, by task name."""
     starts = {}
     for sub in plan.subtopologies:
-        topics = set(sub.program.sources.values())
+        topics = sub.shared_topics()
         for partition in {tp.partition for tp in committed if tp.topic in topics}:
             own = {tp: at for tp, at in committed.items() if tp.topic in topics and tp.partition == partition}
             times = read_times(own)
