@@ -16,19 +16,18 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from logflume.log import (
     GroupMetadata,
-    InvalidInput,
     Log,
     LogflumeError,
     OffsetAndMetadata,
     Producer,
     TopicPartition,
 )
-from logflume.streams.runtime import EngineOptions, OnGap, StreamsError, prepare_topics
+from logflume.streams.runtime import EngineOptions, OnGap, StreamsError, ensure_dead_letter_topic, prepare_topics
 from logflume.streams.runtime.opening import check_contents, check_stores
 from logflume.streams.runtime.positions import read_times, refuse_claimed, to_offsets
 from logflume.streams.runtime.topics import TopicMap
@@ -52,7 +51,7 @@ _log = logging.getLogger("logflume.streams")
 
 @dataclass(frozen=True, slots=True)
 class BatchDone:
-    """A micro-batch that is committed: the records it took, what came of them, and in what time.
+    """A micro-batch that is committed: the records it took, what came of them (dead letters too), and in what time.
 
     `problems`: how many records were left out, by reason. `behind`: how many offsets have come since it began; None: not known.
     """
@@ -89,13 +88,13 @@ def open_batches(
     """
     plan = load_plan()
     turns_of(plan)  # refuses what no job computes
-    if settings.dead_letter_topic is not None:
-        raise InvalidInput(
-            f"dead_letter_topic={settings.dead_letter_topic!r}: on Spark records that cannot be processed are counted by reason "
-            "and not kept; run it without that option, or with the live engine"
-        )
     check_stores(plan, log.admin(), settings.drops)
     topics = prepare_topics(plan, log.admin())
+    letters = settings.dead_letter_topic
+    if letters is not None:
+        ensure_dead_letter_topic(log.admin(), letters)
+        count = log.admin().describe_topics([letters])[letters].partitions
+        topics = replace(topics, partitions={**topics.partitions, letters: count})
     with Member(log, plan, topics.partitions) as member:
         producer = log.producer(
             transactional_id=f"{plan.application}-on-spark", transaction_timeout_ms=longest_transaction_ms(log)
@@ -176,6 +175,7 @@ class Batches:
             str(self.state.path),
             token=uuid.uuid4().hex,
             handlers=self.settings.handlers,
+            dead_letter_topic=self.settings.dead_letter_topic,
         )
         self.state.begin()
         result = self.compute(step, self.plan, self.on_progress)

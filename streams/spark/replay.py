@@ -23,7 +23,7 @@ from logflume.streams.runtime.handlers import Handlers, OnProblem
 from logflume.streams.runtime.merge import FOREVER
 from logflume.streams.runtime.opening import TOMBSTONES_SURE_S
 from logflume.streams.runtime.outputs import Columns
-from logflume.streams.runtime.problems import TaskProblems
+from logflume.streams.runtime.problems import TaskProblems, chunk_of_letters
 from logflume.streams.runtime.status import LeftOut, added_up
 from logflume.streams.runtime.task import Task, task_name
 from logflume.streams.seams import SubTopology
@@ -53,6 +53,13 @@ class OutputRows:
 
     def __len__(self) -> int:
         return len(self.records)
+
+
+@dataclass(frozen=True, slots=True)
+class LetterRows:
+    """Records that could not be processed, for their topic."""
+
+    records: Chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +139,8 @@ class TableInput:
 
 @dataclass(slots=True)
 class Replay:
-    """One step of one task. Iterate over it once: output rows as they come, then changelog rows, then the `TaskEnd`; or over
-    `paced`, which also gives None whenever it has processed what it took of its inputs.
+    """One step of one task. Iterate over it once: output rows and dead letters as they come, then changelog rows, then the
+    `TaskEnd`; or over `paced`, which also gives None whenever it has processed what it took of its inputs.
 
     `state_dir`: where the task's stores are. A directory that stands at `start` is continued; any other (an executor that has not
     run this task before, or a step that was tried and not committed) is emptied and rebuilt from what `stored` yields for each
@@ -162,12 +169,13 @@ class Replay:
     following: tuple[str, ...] = ()
     is_ahead: bool = False
     handlers: Handlers = field(default_factory=lambda: Handlers.all(OnProblem.SKIP))
+    dead_letter_topic: str | None = None
     read_records: int = 0
 
-    def __iter__(self) -> Iterator[OutputRows | ChangelogRows | TaskEnd]:
+    def __iter__(self) -> Iterator[OutputRows | LetterRows | ChangelogRows | TaskEnd]:
         return (part for part in self.paced() if part is not None)
 
-    def paced(self) -> Iterator[OutputRows | ChangelogRows | TaskEnd | None]:
+    def paced(self) -> Iterator[OutputRows | LetterRows | ChangelogRows | TaskEnd | None]:
         """See the class."""
         name = task_name(self.subtopology, self.partition)
         state = self._open(name)
@@ -229,8 +237,16 @@ class Replay:
         """Write what was taken of global tables; the stores stand where they stood otherwise."""
         state.commit(state.encode_dirty(), replace(state.checkpoint, tables=dict(task.tables)))
 
-    def _run(self, name: str, state: TaskState, is_new: bool) -> Iterator[OutputRows | ChangelogRows | TaskEnd | None]:
-        problems = TaskProblems(name, handlers=self.handlers, keeps_letters=False, is_silent=self.is_ahead)
+    def _run(
+        self, name: str, state: TaskState, is_new: bool
+    ) -> Iterator[OutputRows | LetterRows | ChangelogRows | TaskEnd | None]:
+        problems = TaskProblems(
+            name,
+            handlers=self.handlers,
+            keeps_letters=self.dead_letter_topic is not None and not self.is_ahead,
+            application=self.application,
+            is_silent=self.is_ahead,
+        )
         sources = self.subtopology.program.sources
         by_topic = {each.partition.topic: each for each in self.inputs}
         task = Task(
@@ -299,10 +315,14 @@ class Replay:
     def _is_caught_up(self, partition: TopicPartition) -> bool:
         return next(each.is_exhausted for each in self.inputs if each.partition == partition)
 
-    def _commit(self, task: Task, state: TaskState, changed: dict[str, dict[bytes, None]]) -> Iterator[OutputRows]:
+    def _commit(self, task: Task, state: TaskState, changed: dict[str, dict[bytes, None]]) -> Iterator[OutputRows | LetterRows]:
         task.flush()
         for columns in task.take_outputs():
             yield output_rows(columns.node, columns, is_slice=self.own is not None)
+        letters = task.problems.take_letters()
+        if letters:
+            assert self.dead_letter_topic is not None
+            yield LetterRows(chunk_of_letters(self.dead_letter_topic, letters))
         dirty = state.encode_dirty()
         for store, entries in dirty.items():
             changed[store].update(dict.fromkeys(entries.keys))

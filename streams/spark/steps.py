@@ -37,6 +37,7 @@ from .partials import Merging, run_range
 from .ranges import OffsetRange, read_range
 from .replay import (
     ChangelogRows,
+    LetterRows,
     Ordered,
     OutputRows,
     Replay,
@@ -76,6 +77,7 @@ class StepPlan:
         kept: where finished stages are kept; None: nowhere.
         token: tells this step from any other that uses the same `state_root`.
         handlers: what becomes of records that cannot be processed.
+        dead_letter_topic: where tasks that take record after record keep them, among the results; None: nowhere.
     """
 
     load_plan: Callable[[], Plan]
@@ -89,6 +91,7 @@ class StepPlan:
     kept: Kept | None = None
     token: str = ""
     handlers: Handlers = field(default_factory=lambda: Handlers.all(OnProblem.SKIP))
+    dead_letter_topic: str | None = None
 
     def read(self, log: Log, wanted: OffsetRange) -> Iterator[Chunk]:
         """Yield the records of a range, from wherever they are."""
@@ -279,6 +282,7 @@ class TaskRunner:
                 following=self.turn.following,
                 is_ahead=self.turn.is_ahead,
                 handlers=self.step.handlers,
+                dead_letter_topic=self.step.dead_letter_topic,
             )
             writer = RowWriter(sub.outputs, self.step.partitions, partition)
             for part in replay.paced():
@@ -297,7 +301,7 @@ class TaskRunner:
         begin_task(root, task, self.step.token)
         return root
 
-    def _gives(self, part: OutputRows | ChangelogRows | TaskEnd, sub: SubTopology) -> bool:
+    def _gives(self, part: OutputRows | LetterRows | ChangelogRows | TaskEnd, sub: SubTopology) -> bool:
         """Return whether something that a task puts out is this turn's to give."""
         if not isinstance(part, OutputRows):
             return True

@@ -259,7 +259,8 @@ def test_what_runs_already_is_refused(log: Log, tmp_path: Path) -> None:
 
 def test_settings_hold_or_are_refused(log: Log, tmp_path: Path) -> None:
     send_orders(log, 500, seed=13, start_ms=5_000_000)
-    with pytest.raises(InvalidInput, match="dead_letter_topic='letters': on Spark"):
+    log.admin().create_topic("letters", configs={"cleanup.policy": "compact"})
+    with pytest.raises(InvalidInput, match="'letters' is compacted"):
         steps(log, "grouped", tmp_path / "stores", settings=EngineOptions(dead_letter_topic="letters"))
     with pytest.raises(LogflumeError, match="decode"):
         steps(log, "grouped", tmp_path / "stores", settings=EngineOptions(on_problem="stop"))
@@ -271,6 +272,30 @@ def test_settings_hold_or_are_refused(log: Log, tmp_path: Path) -> None:
     assert done.problems["decode"] > 0
     assert done.results > 0 < done.entries
     assert (done.number, done.behind) == (1, 0)
+
+
+def letters(log: Log, topic: str) -> list[object]:
+    """Return the dead letters of a topic with all that they say, but the name of the application."""
+    name = "__streams.errors.application"
+    return sorted(
+        (each.key, each.value, each.timestamp_ms, [header for header in each.headers if header[0] != name])
+        for each in read(log, topic)
+    )
+
+
+def test_dead_letters_are_those_that_a_live_instance_keeps_each_once(log: Log, tmp_path: Path) -> None:
+    now_ms, settings = 5_000_000, EngineOptions(dead_letter_topic="letters")
+    for number, step in enumerate(STEPS):
+        now_ms = send_orders(log, 300, seed=50 + number, start_ms=now_ms)
+        with pytest.raises(Failed):
+            steps(log, "repartition", tmp_path / "stores", failpoint=Once(step, fail), settings=settings)
+        steps(log, "repartition", tmp_path / "stores", settings=settings)
+    options = EngineOptions(state_dir=tmp_path / "live", commit_interval_ms=20, dead_letter_topic="kept-live")
+    engine = Engine(make_plan("live", "repartition"), log, options)
+    engine.start()
+    until(lambda: is_done(log, "live"), engine)
+    engine.stop()
+    assert letters(log, "letters") == letters(log, "kept-live") != []
 
 
 def test_latest_means_what_comes_after_the_start(log: Log, tmp_path: Path) -> None:
