@@ -16,8 +16,7 @@ from .errors import StatementError
 from .following import Following
 from .format import statement_text
 from .inference import inferred
-from .on_spark import refuse_dead_letters
-from .properties import ENGINE, SPARK, check_property
+from .properties import ENGINE, check_property
 from .results import Message, Result
 
 
@@ -123,9 +122,6 @@ def control(s: ast.QueryControl, context: Context, following: Following) -> Resu
         wanted = [q for q in wanted if queries[q].is_paused != (s.verb == "PAUSE")]
     check_property(ENGINE, context.properties.get(ENGINE), s.span)
     moved = {ENGINE: context.properties[ENGINE]} if s.verb == "RESUME" and ENGINE in context.properties else {}
-    if moved.get(ENGINE) == SPARK:
-        for query_id in wanted:
-            refuse_dead_letters(queries[query_id].dead_letter_topic, s.span)
     for query_id in wanted:
         following.record(Command(f"{s.verb} `{query_id}`", properties=moved))
     done = {"TERMINATE": "terminated", "PAUSE": "paused", "RESUME": "resumed"}[s.verb]

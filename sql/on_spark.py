@@ -17,11 +17,7 @@ from logflume.log import Admin, LogflumeError, connect_as_owner
 from logflume.streams.runtime import EngineState, EngineStatus, members_of
 from logflume.streams.seams import Plan
 
-from .ast import Span
-from .dead_letters import DEAD_LETTERS
-from .errors import StatementError
 from .places import default_state_dir
-from .properties import ENGINE, SPARK
 
 if TYPE_CHECKING:
     from logflume.streams.functions import Library
@@ -42,6 +38,7 @@ class RunQuery(Protocol):
         state_root: Path,
         stopping: threading.Event,
         on_batch: Callable[[BatchDone], None],
+        dead_letter_topic: str | None,
     ) -> None: ...
 
 
@@ -51,8 +48,8 @@ class SparkQuery:
     `gave_way`: why it has ended, if another instance took its place in the group.
     """
 
-    def __init__(self, run: RunQuery, state_dir: Path, plan: Plan, load_plan: Callable[[], Plan]) -> None:
-        self.plan, self._run, self._load_plan = plan, run, load_plan
+    def __init__(self, run: RunQuery, state_dir: Path, plan: Plan, wanted: Wanted) -> None:
+        self.plan, self._run, self._wanted = plan, run, wanted
         self._state_root = state_dir / plan.application
         self._stopping = threading.Event()
         self._records, self._results = 0, 0
@@ -90,7 +87,7 @@ class SparkQuery:
 
     def _work(self) -> None:
         try:
-            self._run(self._load_plan, self._state_root, self._stopping, self._took)
+            self._run(self._wanted.load, self._state_root, self._stopping, self._took, self._wanted.letters)
         except Exception as error:  # whatever ends a query is told, and it is tried again  # noqa: BLE001
             from logflume.streams.spark import RunsElsewhere
 
@@ -124,18 +121,8 @@ class SparkQueries:
             from logflume.streams.spark import RunsElsewhere
 
             raise RunsElsewhere(before.gave_way)
-        made = self._made[plan.application] = SparkQuery(self._run, self._state_dir, plan, wanted.load)
+        made = self._made[plan.application] = SparkQuery(self._run, self._state_dir, plan, wanted)
         return made
-
-
-def refuse_dead_letters(topic: str | None, span: Span) -> None:
-    """Raise StatementError if a query that Spark runs has a dead letter topic."""
-    if topic is not None:
-        raise StatementError(
-            f"'{ENGINE}' = '{SPARK}': on Spark records that are left out are counted by reason and not kept; the query keeps "
-            f"them in {topic} ('{DEAD_LETTERS}')",
-            span,
-        )
 
 
 def driver_status(admin: Admin, application: str) -> EngineStatus:

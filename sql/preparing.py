@@ -15,7 +15,6 @@ from .definitions import check_is_free, id_beside, new_query_id
 from .errors import StatementError
 from .following import Following
 from .format import statement_text
-from .on_spark import refuse_dead_letters
 from .planner import PlannedQuery, register_schemas
 from .properties import ENGINE, SPARK, check_property
 from .recorded import recorded_plan
@@ -72,8 +71,6 @@ def checked(
         check_replaceable(following.applied.queries[replaced].planned, planned, s.span, is_beside=is_beside)
     application = application_of(following.service, planned.query)
     compiled = compile_query(planned, application)
-    if context.properties.get(ENGINE) == SPARK:
-        refuse_dead_letters(planned.query.dead_letter_topic, s.span)
     what = f"{'Table' if isinstance(s, ast.CreateAs) and s.is_table else 'Stream'} {planned.query.sink}"
     verb = ("created" if replaced is None else "replaced") if isinstance(s, ast.CreateAs) else "is being filled"
     command = Command(statement_text(s), query_id, dict(context.properties), recorded_plan(planned, compiled))

@@ -44,6 +44,7 @@ def on_spark(
     """
     from logflume.sql.function_files import functions_at
     from logflume.sql.on_spark import drive_queries
+    from logflume.streams.runtime import EngineOptions
     from logflume.streams.spark import SparkSettings, parse_conf, run_continuously
 
     settings = SparkSettings(master, parse_conf(conf or []), properties_file)
@@ -64,6 +65,7 @@ def on_spark(
             state_root: Path,
             stopping: threading.Event,
             on_batch: Callable[[BatchDone], None],
+            dead_letter_topic: str | None,
         ) -> None:
             name = load_plan().application
 
@@ -78,6 +80,7 @@ def on_spark(
                 address,
                 spark,
                 state_root=state_root.resolve(),
+                settings=EngineOptions(dead_letter_topic=dead_letter_topic),
                 every_s=every or 1.0,
                 until_end=until_end,
                 stopping=stopping,

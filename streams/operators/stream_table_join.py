@@ -60,7 +60,10 @@ class StreamTableJoinOperator(Operator[g.StreamTableJoin]):
         return inputs[0]
 
     def cut(self, wiring: Wiring) -> Cut:
-        return Cut.KEYS if self._is_plain(wiring) and wiring.schema(self.node.inputs[1]).window is None else Cut.WHOLE
+        table = wiring.node(self.node.inputs[1])
+        if isinstance(table, g.Source) and table.is_global:
+            return Cut.KEYS  # each slice has all of the table, whichever rows it takes
+        return Cut.KEYS if self._is_plain(wiring) and wiring.schema(table.name).window is None else Cut.WHOLE
 
     def stores(self) -> tuple[StoreSpec, ...]:
         node = self.node

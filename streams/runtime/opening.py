@@ -22,7 +22,7 @@ from .task import Task, task_name
 from .topic_look import TopicLook
 from .topics import TopicMap
 
-_TOMBSTONES_SURE_S = 20 * 3600.0
+TOMBSTONES_SURE_S = 20 * 3600.0
 """Less than the default `delete.retention.ms` of compacted topics, 24 hours."""
 
 _log = logging.getLogger("logflume.streams")
@@ -330,7 +330,7 @@ def _ranges(
         for spec in subtopology.program.stores
         if spec.name not in subtopology.global_stores()
     }
-    is_stale = around.wall_s() - checkpoint.written_s > _TOMBSTONES_SURE_S
+    is_stale = around.wall_s() - checkpoint.written_s > TOMBSTONES_SURE_S
     starts = around.admin.start_offsets(set(sources.values()))
     ends = around.admin.end_offsets(set(sources.values()))
     for source, offset in around.admin.end_offsets(_known(around, checkpoint.tables)).items():

@@ -62,6 +62,17 @@ class DeadLetter:
     headers: Headers
 
 
+def chunk_of_letters(topic: str, letters: Sequence[DeadLetter]) -> Chunk:
+    """Return dead letters as records for a topic."""
+    return Chunk.from_columns(
+        topic,
+        [letter.key for letter in letters],
+        [letter.value for letter in letters],
+        [letter.timestamp_ms for letter in letters],
+        headers=[letter.headers for letter in letters],
+    )
+
+
 class TaskProblems:
     """The `Problems` of one task. `chunks` is set by the task to what is being processed.
 

@@ -23,7 +23,7 @@ from logflume.streams.state import Dirty
 from .computed_topics import ComputedTopics
 from .handlers import StreamsError
 from .options import EngineOptions, Guarantee
-from .problems import DeadLetter, log_lost_letter
+from .problems import DeadLetter, chunk_of_letters, log_lost_letter
 from .rules import TopicRules, rules_of
 
 Refused = Callable[[Record, object], None]
@@ -97,14 +97,7 @@ class LogWriter:
         """Write records that could not be processed to the dead letter topic; what even that refuses is logged."""
         topic = self._options.dead_letter_topic
         assert topic is not None
-        chunk = Chunk.from_columns(
-            topic,
-            [letter.key for letter in letters],
-            [letter.value for letter in letters],
-            [letter.timestamp_ms for letter in letters],
-            headers=[letter.headers for letter in letters],
-        )
-        self._send(topic, None, chunk, log_lost_letter)
+        self._send(topic, None, chunk_of_letters(topic, letters), log_lost_letter)
 
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], take_letters: Callable[[], Sequence[DeadLetter]]

@@ -40,9 +40,10 @@ from .handover import (
     write_ahead,
 )
 from .kept import Kept, cut_of
-from .ranges import OffsetRange, check_available, check_partitions
+from .ranges import OffsetRange, check_available, check_partitions, inputs_of
 from .replacing import check_replaceable, take_place
-from .steps import Progress, StepPlan, StepResult, StepRunner, check_fits_spark
+from .steps import Progress, StepPlan, StepResult, StepRunner
+from .turns import turns_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class BackfillPlan:
 
     Attributes:
         load_plan: makes the application's plan; called on the driver and in every executor.
-        ranges: source partition -> [start, cut).
+        ranges: source partition -> [start, cut); of a global table what each of its tasks reads before all else.
         stores: names of the stores that are installed through their changelogs.
         result_topics: where results go.
         archive: what of the ranges is read from files: offsets up to the last one's end.
@@ -101,7 +102,7 @@ def plan_backfill(
         RangeLost: there are records between the archive and the log that neither has.
     """
     plan = load_plan()
-    check_fits_spark(plan)
+    turns_of(plan)  # refuses what no job computes
     kept = None if keep is None else Kept(keep)
     former = None if kept is None else kept.cut(plan)
     with connect(where) as log:
@@ -245,7 +246,7 @@ def _begun(log: Log, backfill: BackfillPlan, failpoint: Callable[[str], None]) -
         check_partitions(log, backfill.ranges)
         if kept is not None:
             kept.begin(cut_of(plan, backfill.token, backfill.ranges))
-        ours = claim(log, plan, backfill.ranges, backfill.token, replaces=backfill.replaces or "")
+        ours = claim(log, plan, inputs_of(plan, backfill.ranges), backfill.token, replaces=backfill.replaces or "")
         try:
             failpoint("after-claim")
             partitions = prepare_topics(plan, log.admin()).partitions
@@ -281,10 +282,11 @@ def _hand_over(
     switch: Switch | None = None
     if backfill.replaces is not None:
         on_stopping()
-        switch, rest = take_place(log, plan, begun.ours, backfill.ranges, on_progress)
+        switch, rest = take_place(log, plan, begun.ours, inputs_of(plan, backfill.ranges), on_progress)
         failpoint("after-stop")
         starts = task_starts(plan, offsets_of(plan, result.ends))
-        later = runner.run(replace(step, ranges=rest, starts=starts, kept=None), plan, on_progress)
+        ranges = {**backfill.ranges, **rest}  # global tables as they were at the cut
+        later = runner.run(replace(step, ranges=ranges, starts=starts, kept=None), plan, on_progress)
         entries += write_ahead(plan, later, backfill.token, on_progress=on_progress, failpoint=failpoint)
         result = result.then(later)
         failpoint("after-rest")

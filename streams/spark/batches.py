@@ -16,19 +16,18 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from logflume.log import (
     GroupMetadata,
-    InvalidInput,
     Log,
     LogflumeError,
     OffsetAndMetadata,
     Producer,
     TopicPartition,
 )
-from logflume.streams.runtime import EngineOptions, OnGap, StreamsError, prepare_topics
+from logflume.streams.runtime import EngineOptions, OnGap, StreamsError, ensure_dead_letter_topic, prepare_topics
 from logflume.streams.runtime.opening import check_contents, check_stores
 from logflume.streams.runtime.positions import read_times, refuse_claimed, to_offsets
 from logflume.streams.runtime.topics import TopicMap
@@ -41,7 +40,8 @@ from .membership import Member
 from .ranges import OffsetRange, check_partitions
 from .rows import RowKind
 from .state_folder import StateFolder, mark_of
-from .steps import Progress, StepPlan, StepResult, check_fits_spark
+from .steps import Progress, StepPlan, StepResult
+from .turns import turns_of
 from .writing import OneTransaction, Target, Written, longest_transaction_ms, transaction_of
 
 Compute = Callable[[StepPlan, Plan, Callable[[Progress], None]], StepResult]
@@ -51,7 +51,7 @@ _log = logging.getLogger("logflume.streams")
 
 @dataclass(frozen=True, slots=True)
 class BatchDone:
-    """A micro-batch that is committed: the records it took, what came of them, and in what time.
+    """A micro-batch that is committed: the records it took, what came of them (dead letters too), and in what time.
 
     `problems`: how many records were left out, by reason. `behind`: how many offsets have come since it began; None: not known.
     """
@@ -87,14 +87,14 @@ def open_batches(
         InvalidInput: the application runs elsewhere, asks for what a cluster cannot do, or does not fit its state.
     """
     plan = load_plan()
-    check_fits_spark(plan)
-    if settings.dead_letter_topic is not None:
-        raise InvalidInput(
-            f"dead_letter_topic={settings.dead_letter_topic!r}: on Spark records that cannot be processed are counted by reason "
-            "and not kept; run it without that option, or with the live engine"
-        )
+    turns_of(plan)  # refuses what no job computes
     check_stores(plan, log.admin(), settings.drops)
     topics = prepare_topics(plan, log.admin())
+    letters = settings.dead_letter_topic
+    if letters is not None:
+        ensure_dead_letter_topic(log.admin(), letters)
+        count = log.admin().describe_topics([letters])[letters].partitions
+        topics = replace(topics, partitions={**topics.partitions, letters: count})
     with Member(log, plan, topics.partitions) as member:
         producer = log.producer(
             transactional_id=f"{plan.application}-on-spark", transaction_timeout_ms=longest_transaction_ms(log)
@@ -121,14 +121,15 @@ class Batches:
     failpoint: Callable[[str], None]
     done: int = 0
     ids: dict[str, str] = field(default_factory=dict)
+    table_ids: dict[str, str] = field(default_factory=dict)
     state: StateFolder | None = None
     is_over: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def sources(self) -> list[str]:
-        """The topics that the application reads and does not write itself."""
-        read = {topic for sub in self.plan.subtopologies for topic in sub.program.sources.values()}
+        """The topics that the application reads and does not write itself, those of global tables apart."""
+        read = {topic for sub in self.plan.subtopologies for topic in sub.shared_topics()}
         return sorted(read - self.topics.repartition_topics)
 
     def step(self) -> BatchDone | None:
@@ -161,24 +162,26 @@ class Batches:
         ranges = self._ranges(committed)
         if not any(map(len, ranges.values())):
             return None
+        tables = self._tables()
         if self.state is None:
             self._check(committed)
-            self.state = StateFolder.open(self.state_root, mark_of(self.log, self.plan, self.topics, committed))
+            self.state = StateFolder.open(self.state_root, self._mark(committed))
         step = StepPlan(
             self.load_plan,
             self.log.where,
-            ranges,
+            {**ranges, **tables},
             self.topics.partitions,
             task_starts(self.plan, committed),
             str(self.state.path),
             token=uuid.uuid4().hex,
             handlers=self.settings.handlers,
+            dead_letter_topic=self.settings.dead_letter_topic,
         )
         self.state.begin()
         result = self.compute(step, self.plan, self.on_progress)
         try:
             self.failpoint("after-job")
-            check_partitions(self.log, ranges)
+            check_partitions(self.log, step.ranges)
             offsets = offsets_of(self.plan, result.ends, ids=self.ids)
             written = self._commit(metadata, result, offsets)
             self.failpoint("after-commit")
@@ -199,12 +202,15 @@ class Batches:
     ) -> int | None:
         """Note what the stores are of, and return how far the log is ahead. What is committed is so if that fails: None."""
         try:
-            state.committed(mark_of(self.log, self.plan, self.topics, committed))
+            state.committed(self._mark(committed))
             now = self._ranges({tp: OffsetAndMetadata(taken.end) for tp, taken in ranges.items()})
         except LogflumeError as error:
             _log.warning("the micro-batch is committed, but it is not known what follows: %s", error)
             return None
         return sum(map(len, now.values()))
+
+    def _mark(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> str:
+        return mark_of(self.log, self.plan, self.topics, committed, self.table_ids)
 
     def _begun(
         self, metadata: GroupMetadata, committed: Mapping[TopicPartition, OffsetAndMetadata]
@@ -262,6 +268,16 @@ class Batches:
                 first = self._across_gap(tp, committed[tp].offset, starts[tp])
             ranges[tp] = OffsetRange(*tp, first, max(first, ends[tp]))
         return ranges
+
+    def _tables(self) -> dict[TopicPartition, OffsetRange]:
+        """Return what there is of the global tables now. Stores of one that was made anew begin anew."""
+        admin, topics = self.log.admin(), sorted({topic for sub in self.plan.subtopologies for topic in sub.global_topics})
+        ids = {name: topic.topic_id for name, topic in admin.describe_topics(topics).items()}
+        if ids != self.table_ids:
+            self.table_ids, self.state = ids, None
+        every = [TopicPartition(topic, p) for topic in topics for p in range(self.topics.partitions[topic])]
+        starts, ends = admin.start_offsets(every), admin.end_offsets(every, read_committed=True)
+        return {tp: OffsetRange(*tp, starts[tp], max(starts[tp], ends[tp])) for tp in every}
 
     def _across_gap(self, tp: TopicPartition, wanted: int, oldest: int) -> int:
         if wanted >= oldest or tp.topic in self.topics.repartition_topics:

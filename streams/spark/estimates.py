@@ -11,7 +11,7 @@ import math
 import resource
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from logflume.log import Log, TopicPartition, connect
@@ -58,7 +58,7 @@ class StageEstimate:
 
     Attributes:
         reads: source topics, and (stage, rows) of earlier ones, by their places in the list of stages.
-        records: what it takes in, and `in_bytes` their keys and values.
+        records: what it takes in, and `in_bytes` their keys and values; those of a global table count in each task.
         results, entries: rows for result topics and changelogs; `out_bytes`: keys and values of all rows that it gives.
         memory_bytes: of the process of one of its tasks.
     """
@@ -162,6 +162,10 @@ def _staged(log: Log, backfill: BackfillPlan, plan: Plan, cores: int | None, mem
 
 def _table_topics(plan: Plan) -> frozenset[str]:
     return frozenset(sub.program.sources[node] for sub in plan.subtopologies for node in sub.table_sources.values())
+
+
+def _global_topics(plan: Plan) -> frozenset[str]:
+    return frozenset[str]().union(*(sub.global_topics for sub in plan.subtopologies))
 
 
 def _topics(ranges: Mapping[TopicPartition, OffsetRange]) -> list[str]:
@@ -293,7 +297,7 @@ class _Guess:
         grown = self._growing(number)
         for rows, (count, size) in grown.items():
             self.given.setdefault(rows, []).append((number, count, size))
-        own = [(self._offsets(self.step, topic), self._bytes_of(topic)) for topic in topics]
+        own = [self._taken_in(stage, topic) for topic in topics]
         by_kind = {kind: sum(count for (each, _), (count, _) in grown.items() if each is kind) for kind in RowKind}
         cpu_s = self._cpu(number, stage)
         return StageEstimate(
@@ -308,9 +312,17 @@ class _Guess:
             round(by_kind[RowKind.CHANGELOG]),
             round(sum(size for _, size in grown.values())),
             cpu_s,
-            max(cpu_s / min(stage.count, self.cores or 1), cpu_s * self._longest(topics) / stage.slices),
+            max(
+                cpu_s / min(stage.count, self.cores or 1),
+                cpu_s * self._longest({*topics} - self._sub(stage).global_topics) / stage.slices,
+            ),
             self._memory(stage, grown),
         )
+
+    def _taken_in(self, stage: Stage, topic: str) -> tuple[float, float]:
+        """Return offsets and bytes of a topic that all tasks of a stage take: of a global table each takes all."""
+        times = stage.count if topic in self._sub(stage).global_topics else 1
+        return self._offsets(self.step, topic) * times, self._bytes_of(topic) * times
 
     def _offsets(self, step: StepPlan, *topics: str) -> int:
         return sum(len(whole) for tp, whole in step.ranges.items() if tp.topic in topics)
@@ -342,9 +354,11 @@ class _Guess:
         doubled, scale = self._scale(number)
         few, many = self.few.cpu[number], self.many.cpu[number]
         growing = many if doubled <= 1 else min(max((many - few) / (1 - 1 / doubled), 0.0), many)
-        return (many - growing) * stage.count / on_sample(stage, self.whole).count + growing * scale
+        loaded = self._sub(stage).global_topics
+        longer = self._offsets(self.step, *loaded) / max(self._offsets(self.whole, *loaded), 1) if loaded else 1.0
+        return (many - growing) * longer * stage.count / on_sample(stage, self.whole).count + growing * scale
 
-    def _longest(self, topics: Sequence[str]) -> float:
+    def _longest(self, topics: Set[str]) -> float:
         """Return the share that the longest partition has of the offsets."""
         lengths: Counter[int] = Counter()
         for tp, whole in self.step.ranges.items():
@@ -355,7 +369,7 @@ class _Guess:
         """Return what a process has now, which has run the sample, and the state of a task; without Spark all rows as well."""
         kept = [grown[rows] for rows in grown if rows[0] in (RowKind.CHANGELOG, RowKind.PARTIAL)]
         tables = {self._sub(stage).program.sources[node] for node in self._sub(stage).table_sources.values()}
-        kept += [(self._offsets(self.step, topic), self._bytes_of(topic)) for topic in tables]
+        kept += [self._taken_in(stage, topic) for topic in tables]
         state = sum(size + count * ENTRY_OVERHEAD_BYTES for count, size in kept) / max(stage.count, 1)
         held = 0.0 if self.cores else sum(size for _, size in grown.values())
         now = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -366,7 +380,8 @@ class _Guess:
         for stage in self.of_plan if self.cores else ():
             if stage.is_ranged or stage.count < 2 or not self._sub(stage).program.stores or not self._is_replayed(stage):
                 continue
-            keys = {topic: self.read[topic].keys for topic in self._read_by(stage)}
+            spread = [topic for topic in self._read_by(stage) if topic not in self._sub(stage).global_topics]
+            keys = {topic: self.read[topic].keys for topic in spread}
             keys |= {name: self.many.keys.get(name, Counter()) for _, name in stage.takes}
             for topic, counts in keys.items():
                 total = sum(counts.values())

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from logflume.log import Chunk, InvalidInput, Log, LogflumeError, TopicPartition, TransportError, local_data
+from logflume.streams.seams import Plan
 
 READ_TIMEOUT_S = 60.0
 
@@ -55,6 +56,12 @@ def split(whole: OffsetRange, records_max: int) -> list[OffsetRange]:
     count = -(-len(whole) // records_max)
     edges = [whole.start + len(whole) * i // max(count, 1) for i in range(count + 1)]
     return [OffsetRange(whole.topic, whole.partition, a, b) for a, b in pairwise(edges)]
+
+
+def inputs_of(plan: Plan, ranges: Mapping[TopicPartition, OffsetRange]) -> dict[TopicPartition, OffsetRange]:
+    """Return the ranges of which the application's group keeps a position: all but those of global tables."""
+    tables = frozenset[str]().union(*(sub.global_topics for sub in plan.subtopologies))
+    return {tp: whole for tp, whole in ranges.items() if tp.topic not in tables}
 
 
 def check_available(log: Log, ranges: Mapping[TopicPartition, OffsetRange]) -> None:

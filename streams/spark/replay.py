@@ -8,9 +8,10 @@ from a checkpoint (the beginning, or the end of the step before) and ends with o
 from __future__ import annotations
 
 import shutil
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,9 @@ from logflume.log.records import I64
 from logflume.streams.operators import BoundProgram, Slice
 from logflume.streams.runtime.handlers import Handlers, OnProblem
 from logflume.streams.runtime.merge import FOREVER
+from logflume.streams.runtime.opening import TOMBSTONES_SURE_S
 from logflume.streams.runtime.outputs import Columns
-from logflume.streams.runtime.problems import TaskProblems
+from logflume.streams.runtime.problems import TaskProblems, chunk_of_letters
 from logflume.streams.runtime.status import LeftOut, added_up
 from logflume.streams.runtime.task import Task, task_name
 from logflume.streams.seams import SubTopology
@@ -51,6 +53,13 @@ class OutputRows:
 
     def __len__(self) -> int:
         return len(self.records)
+
+
+@dataclass(frozen=True, slots=True)
+class LetterRows:
+    """Records that could not be processed, for their topic."""
+
+    records: Chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +128,27 @@ class ReplayInput:
     """Whether its records count as input: those of a repartition topic did where they came from."""
 
 
+@dataclass(frozen=True, slots=True)
+class TableInput:
+    """One partition of a global table: its records from an offset on, and `end`, the offset up to which it is taken."""
+
+    partition: TopicPartition
+    read: Callable[[int], Iterator[Chunk]]
+    end: int
+
+
 @dataclass(slots=True)
 class Replay:
-    """One step of one task. Iterate over it once: output rows as they come, then changelog rows, then the `TaskEnd`; or over
-    `paced`, which also gives None whenever it has processed what it took of its inputs.
+    """One step of one task. Iterate over it once: output rows and dead letters as they come, then changelog rows, then the
+    `TaskEnd`; or over `paced`, which also gives None whenever it has processed what it took of its inputs.
 
     `state_dir`: where the task's stores are. A directory that stands at `start` is continued; any other (an executor that has not
     run this task before, or a step that was tried and not committed) is emptied and rebuilt from what `stored` yields for each
     store: the records of its changelog, or of its table source up to `start`.
     `work`: what to do instead of processing the inputs (see `partials.Merging`); yields (records, changes) as it goes on.
+    `tables`: global tables, which are taken up to their ends before the first record of an input; a directory that is continued
+    goes on where it had come to in them. If that is beyond their ends, or so long ago that compaction may have removed tombstones
+    since, it is emptied too.
     `own`: the slice of the task to run; the records that it takes are counted by the first slice.
     `following`: see `runtime.task.Task`. `is_ahead`: whether all of it is computed again (`turns.Turn`): output rows alone come,
     and what is left out is not told.
@@ -143,21 +164,23 @@ class Replay:
     flush_records: int = FLUSH_RECORDS
     memory_bytes: int = 512 << 20
     work: Work | None = None
+    tables: Sequence[TableInput] = ()
     own: Slice | None = None
     following: tuple[str, ...] = ()
     is_ahead: bool = False
     handlers: Handlers = field(default_factory=lambda: Handlers.all(OnProblem.SKIP))
+    dead_letter_topic: str | None = None
     read_records: int = 0
 
-    def __iter__(self) -> Iterator[OutputRows | ChangelogRows | TaskEnd]:
+    def __iter__(self) -> Iterator[OutputRows | LetterRows | ChangelogRows | TaskEnd]:
         return (part for part in self.paced() if part is not None)
 
-    def paced(self) -> Iterator[OutputRows | ChangelogRows | TaskEnd | None]:
+    def paced(self) -> Iterator[OutputRows | LetterRows | ChangelogRows | TaskEnd | None]:
         """See the class."""
         name = task_name(self.subtopology, self.partition)
         state = self._open(name)
         try:
-            if state.checkpoint.inputs != self.start.inputs:
+            if state.checkpoint.inputs != self.start.inputs or not self._goes_on(state.checkpoint):
                 state.close()
                 shutil.rmtree(self.state_dir)
                 state = self._open(name)
@@ -174,9 +197,17 @@ class Replay:
         specs = self.subtopology.program.stores
         return TaskState(self.state_dir, application=self.application, task=name, specs=specs, memory_bytes=self.memory_bytes)
 
+    def _goes_on(self, checkpoint: Checkpoint) -> bool:
+        """Return whether what is held of global tables is brought up to date by the records that follow."""
+        is_stale = time.time() - checkpoint.written_s > TOMBSTONES_SURE_S
+        held = [(checkpoint.tables[each.partition], each.end) for each in self.tables if each.partition in checkpoint.tables]
+        return all(at <= end and not (is_stale and at < end) for at, end in held)
+
     def _rebuild(self, task: Task, state: TaskState) -> None:
-        """Fill the stores of an empty directory as of `start`."""
+        """Fill the stores of an empty directory as of `start`, those of global tables apart."""
         for store_name, store in state.stores.items():
+            if store_name in self.subtopology.global_stores():
+                continue
             node = self.subtopology.table_sources.get(store_name)
             if node is None:
                 for chunk in gather(self.stored(store_name), state.gather_bytes):
@@ -186,17 +217,45 @@ class Replay:
                 task.function.restore(node, chunk, 0, len(chunk))
                 state.commit(state.encode_dirty(), state.checkpoint)
 
-    def _run(self, name: str, state: TaskState, is_new: bool) -> Iterator[OutputRows | ChangelogRows | TaskEnd | None]:
-        problems = TaskProblems(name, handlers=self.handlers, keeps_letters=False, is_silent=self.is_ahead)
+    def _load_tables(self, task: Task, state: TaskState) -> Iterator[None]:
+        """Take what there is of the global tables."""
+        nodes = {topic: node for node, topic in self.subtopology.program.sources.items()}
+        since_flush = 0
+        for each in self.tables:
+            for chunk in each.read(task.tables.get(each.partition, 0)):
+                task.take_table(nodes[each.partition.topic], chunk)
+                since_flush += len(chunk)
+                if since_flush >= self.flush_records:
+                    since_flush = 0
+                    self._commit_tables(task, state)
+                yield None
+            task.tables[each.partition] = each.end  # the last chunk may reach beyond
+        if self.tables:
+            self._commit_tables(task, state)
+
+    def _commit_tables(self, task: Task, state: TaskState) -> None:
+        """Write what was taken of global tables; the stores stand where they stood otherwise."""
+        state.commit(state.encode_dirty(), replace(state.checkpoint, tables=dict(task.tables)))
+
+    def _run(
+        self, name: str, state: TaskState, is_new: bool
+    ) -> Iterator[OutputRows | LetterRows | ChangelogRows | TaskEnd | None]:
+        problems = TaskProblems(
+            name,
+            handlers=self.handlers,
+            keeps_letters=self.dead_letter_topic is not None and not self.is_ahead,
+            application=self.application,
+            is_silent=self.is_ahead,
+        )
         sources = self.subtopology.program.sources
         by_topic = {each.partition.topic: each for each in self.inputs}
         task = Task(
             self.subtopology,
             self.partition,
-            inputs={node: by_topic[topic].partition for node, topic in sources.items()},
+            inputs={node: by_topic[topic].partition for node, topic in sources.items() if topic in by_topic},
             state=state,
             problems=problems,
-            checkpoint=self.start,
+            checkpoint=replace(self.start, tables=state.checkpoint.tables),
             following=self.following,
         )
         assert isinstance(task.function, BoundProgram)
@@ -206,6 +265,7 @@ class Replay:
             task.outputs.keeps_causes = True
         if is_new:
             self._rebuild(task, state)
+        yield from self._load_tables(task, state)
         changed: dict[str, dict[bytes, None]] = {store: {} for store in state.stores}
         records = since_flush = 0
         for done, changes in self._process(task) if self.work is None else self.work(task, state):
@@ -255,10 +315,14 @@ class Replay:
     def _is_caught_up(self, partition: TopicPartition) -> bool:
         return next(each.is_exhausted for each in self.inputs if each.partition == partition)
 
-    def _commit(self, task: Task, state: TaskState, changed: dict[str, dict[bytes, None]]) -> Iterator[OutputRows]:
+    def _commit(self, task: Task, state: TaskState, changed: dict[str, dict[bytes, None]]) -> Iterator[OutputRows | LetterRows]:
         task.flush()
         for columns in task.take_outputs():
             yield output_rows(columns.node, columns, is_slice=self.own is not None)
+        letters = task.problems.take_letters()
+        if letters:
+            assert self.dead_letter_topic is not None
+            yield LetterRows(chunk_of_letters(self.dead_letter_topic, letters))
         dirty = state.encode_dirty()
         for store, entries in dirty.items():
             changed[store].update(dict.fromkeys(entries.keys))
@@ -267,7 +331,7 @@ class Replay:
     def _end_checkpoint(self, task: Task) -> Checkpoint:
         now = task.checkpoint()
         ends = {each.partition: each.end for each in self.inputs}
-        return Checkpoint(ends, now.input_times_ms, {}, now.store_times_ms)
+        return Checkpoint(ends, now.input_times_ms, {}, now.store_times_ms, tables=now.tables)
 
 
 def output_rows(node: str, columns: Columns, *, is_slice: bool = False) -> OutputRows:

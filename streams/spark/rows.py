@@ -22,7 +22,7 @@ from logflume.streams.seams import OutputTopic
 from logflume.streams.state import Checkpoint
 
 from .partials import PartialRows, RangeEnd, decode_range_end
-from .replay import ChangelogRows, OutputRows, TaskEnd
+from .replay import ChangelogRows, LetterRows, OutputRows, TaskEnd
 
 ROWS = (
     "kind INT, name STRING, partition INT, time_ms BIGINT, task INT, seq BIGINT, "
@@ -64,7 +64,7 @@ class RowWriter:
         self._task = task
         self._seq = number << RANGE_SHIFT
 
-    def rows(self, part: OutputRows | ChangelogRows | TaskEnd | PartialRows | RangeEnd) -> Iterator[Any]:
+    def rows(self, part: OutputRows | LetterRows | ChangelogRows | TaskEnd | PartialRows | RangeEnd) -> Iterator[Any]:
         """Yield the batches of one part."""
         match part:
             case OutputRows(records=records):
@@ -73,6 +73,9 @@ class RowWriter:
                 targets = target_partitions(records, self._partitions[out.topic], key_suffix_bytes=out.key_suffix_bytes)
                 spans = _Spans(records, records.headers() if records.header_counts.any() else None)
                 yield from self._batches(kind, out.topic, spans, targets, part.times_ms, part.causes)
+            case LetterRows(records=records):
+                targets = target_partitions(records, self._partitions[records.topic])
+                yield from self._batches(RowKind.SINK, records.topic, _Spans(records, records.headers()), targets)
             case ChangelogRows():
                 yield from self._batches(RowKind.CHANGELOG, part.store, _Lists(part.keys, part.values, part.timestamps_ms))
             case PartialRows():

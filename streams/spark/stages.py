@@ -88,7 +88,7 @@ def stages_of(
     subs = {sub.name: sub for sub in plan.subtopologies}
     for turn in turns_of(plan):
         sub = subs[turn.subtopology]
-        count = max(step.partitions[topic] for topic in sub.program.sources.values())
+        count = max(step.partitions[topic] for topic in sub.shared_topics())
         written = tuple((RowKind.REPARTITION, topic) for topic in turn.gives)
         form = forms.by_name.get(sub.name)
         merged = form or forms.combined_readers.get(sub.name)
@@ -114,7 +114,7 @@ def _wakes(step: StepPlan, sub: SubTopology, count: int, slices: int) -> tuple[i
     """
     tasks = set(range(count))
     if step.state_root is not None:
-        topics = set(sub.program.sources.values())
+        topics = sub.shared_topics()
         tasks &= {tp.partition for tp, whole in step.ranges.items() if tp.topic in topics and len(whole)}
     return tuple(partition * slices + each for partition in sorted(tasks) for each in range(slices))
 
@@ -124,9 +124,9 @@ def slices_of(step: StepPlan, sub: SubTopology, partitions: int, cores: int) -> 
 
     Each slice reads and decodes all records of its partition, so that more of them than SLICES_MAX hardly save time.
     """
-    topics = set(sub.program.sources.values())
+    topics = sub.shared_topics()
     busy = sum(1 for tp, whole in step.ranges.items() if tp.topic in topics and len(whole)) or partitions
-    if sum(map(len, step.ranges.values())) < SLICES_FROM_RECORDS:
+    if sum(len(whole) for tp, whole in step.ranges.items() if tp.topic not in sub.global_topics) < SLICES_FROM_RECORDS:
         return 1
     return max(1, min(-(-cores // busy), SLICES_MAX))
 

@@ -136,10 +136,17 @@ def _told(root: Path) -> Iterator[None]:
         ) from error
 
 
-def mark_of(log: Log, plan: Plan, topics: TopicMap, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> str:
+def mark_of(
+    log: Log,
+    plan: Plan,
+    topics: TopicMap,
+    committed: Mapping[TopicPartition, OffsetAndMetadata],
+    table_ids: Mapping[str, str],
+) -> str:
     """Return a digest of what is committed for an application, and of where its changelogs end.
 
     `committed`: what was read or sent, not what is there by now: entries of whoever has gone on since come with other offsets.
+    `table_ids`: topic of a global table -> its id.
     """
     admin = log.admin()
     every = [
@@ -151,4 +158,4 @@ def mark_of(log: Log, plan: Plan, topics: TopicMap, committed: Mapping[TopicPart
     ]
     told = [(*tp, at.offset, at.metadata or "") for tp, at in sorted(committed.items())]
     ends = [(*tp, end) for tp, end in sorted(admin.end_offsets(every).items())]
-    return hashlib.sha256(msgspec.json.encode([told, ends])).hexdigest()
+    return hashlib.sha256(msgspec.json.encode([told, ends, sorted(table_ids.items())])).hexdigest()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from logflume.log import Chunk, InvalidInput, Log, LogflumeError, TopicPartition, TransportError, connect, load_kernels
+from logflume.log import Chunk, Log, LogflumeError, TopicPartition, TransportError, connect, load_kernels
 from logflume.streams.kernels import kernel_loader
 from logflume.streams.operators import OperatorProgram, Region, Slice
 from logflume.streams.runtime.failures import is_fatal
@@ -35,10 +35,22 @@ from .forms import RangeForm, forms_of
 from .kept import Kept
 from .partials import Merging, run_range
 from .ranges import OffsetRange, read_range
-from .replay import ChangelogRows, Ordered, OutputRows, Replay, ReplayInput, TaskEnd, Work, by_own_times, chunk_of_rows
+from .replay import (
+    ChangelogRows,
+    LetterRows,
+    Ordered,
+    OutputRows,
+    Replay,
+    ReplayInput,
+    TableInput,
+    TaskEnd,
+    Work,
+    by_own_times,
+    chunk_of_rows,
+)
 from .rows import RowKind, RowWriter, parts_of, records_of, unpack_headers
 from .state_folder import begin_task, copied_task
-from .turns import Turn, turns_of
+from .turns import Turn
 from .writing import Target, Written
 
 KERNELS_FROM_RECORDS = 50_000
@@ -56,6 +68,7 @@ class StepPlan:
     Attributes:
         where: the log, as `logflume.log.connect` takes it, reachable from every Spark executor.
         ranges: what is read of each source partition, and of repartition topics that hold records which are not processed yet.
+            Those of global tables are read by each task that has them, before all else.
         partitions: topic -> number of partitions, for all topics of the application.
         starts: task name -> checkpoint that it goes on from; absent: the beginning.
         state_root: directory that holds the stores between steps, one folder a task, on a file system that all executors share;
@@ -64,6 +77,7 @@ class StepPlan:
         kept: where finished stages are kept; None: nowhere.
         token: tells this step from any other that uses the same `state_root`.
         handlers: what becomes of records that cannot be processed.
+        dead_letter_topic: where tasks that take record after record keep them, among the results; None: nowhere.
     """
 
     load_plan: Callable[[], Plan]
@@ -77,6 +91,7 @@ class StepPlan:
     kept: Kept | None = None
     token: str = ""
     handlers: Handlers = field(default_factory=lambda: Handlers.all(OnProblem.SKIP))
+    dead_letter_topic: str | None = None
 
     def read(self, log: Log, wanted: OffsetRange) -> Iterator[Chunk]:
         """Yield the records of a range, from wherever they are."""
@@ -152,20 +167,6 @@ class StepRunner(Protocol):
 def region_of(sub: SubTopology) -> Region | None:
     """Return what a sub-topology's tasks can be cut into slices behind; None: they cannot."""
     return sub.program.region if isinstance(sub.program, OperatorProgram) else None
-
-
-def check_fits_spark(plan: Plan) -> None:
-    """Raise InvalidInput for what no step computes, whichever records come.
-
-    A global table shows what it holds when a record is processed, which no batch job can know.
-    """
-    tables = sorted(topic for sub in plan.subtopologies for topic in sub.global_topics)
-    if tables:
-        raise InvalidInput(
-            f"{plan.application!r} joins a global table ({tables[0]!r}), whose rows count from when they come, not by time: "
-            "history cannot be computed apart from it; join it as a table (app.table), or run the application without Spark"
-        )
-    turns_of(plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +256,7 @@ class TaskRunner:
     ) -> Paced:
         partition, which = divmod(number, self.slices)
         own = None if region is None else Slice(region, which, self.slices)
-        name = task_name(sub, partition)
+        name, topics = task_name(sub, partition), sorted(sub.shared_topics())
         start = self.step.starts.get(name, Checkpoint())
         with ExitStack() as stack:
             folder = self._folder(stack, name)
@@ -269,17 +270,19 @@ class TaskRunner:
             replay = Replay(
                 sub,
                 partition,
-                [self._input(partial(read, log), TopicPartition(topic, partition), start, shuffled) for topic in _topics(sub)],
+                [self._input(partial(read, log), TopicPartition(topic, partition), start, shuffled) for topic in topics],
                 application,
                 folder / (name if own is None else f"{name}-{own.number}"),
                 start=start,
                 stored=partial(stored_chunks, log, application, sub, partition, start),
                 memory_bytes=self.step.memory_bytes,
                 work=work,
+                tables=self._tables(partial(read, log), sub),
                 own=own,
                 following=self.turn.following,
                 is_ahead=self.turn.is_ahead,
                 handlers=self.step.handlers,
+                dead_letter_topic=self.step.dead_letter_topic,
             )
             writer = RowWriter(sub.outputs, self.step.partitions, partition)
             for part in replay.paced():
@@ -298,12 +301,19 @@ class TaskRunner:
         begin_task(root, task, self.step.token)
         return root
 
-    def _gives(self, part: OutputRows | ChangelogRows | TaskEnd, sub: SubTopology) -> bool:
+    def _gives(self, part: OutputRows | LetterRows | ChangelogRows | TaskEnd, sub: SubTopology) -> bool:
         """Return whether something that a task puts out is this turn's to give."""
         if not isinstance(part, OutputRows):
             return True
         out = sub.outputs[part.node]
         return out.topic in self.turn.gives if out.is_repartition else not self.turn.is_ahead
+
+    def _tables(self, read: Callable[[OffsetRange], Iterator[Chunk]], sub: SubTopology) -> list[TableInput]:
+        def read_from(whole: OffsetRange, at: int) -> Iterator[Chunk]:
+            return read(replace(whole, start=max(whole.start, at)))
+
+        wholes = [whole for tp, whole in sorted(self.step.ranges.items()) if tp.topic in sub.global_topics]
+        return [TableInput(whole.topic_partition, partial(read_from, whole), whole.end) for whole in wholes]
 
     def _input(
         self,
@@ -340,10 +350,6 @@ def scratch() -> Iterator[Path]:
     ours = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     with TemporaryDirectory(prefix="logflume-", dir=ours if os.path.isdir(ours) else None, ignore_cleanup_errors=True) as folder:
         yield Path(folder)
-
-
-def _topics(sub: SubTopology) -> list[str]:
-    return sorted(set(sub.program.sources.values()))
 
 
 @contextmanager

@@ -38,12 +38,21 @@ def turns_of(plan: Plan) -> list[Turn]:
     """Return the turns in the order in which they run.
 
     Raises:
-        InvalidInput: records say their topics themselves, or what a sub-topology writes hangs on itself.
+        InvalidInput: records say their topics themselves, a topic is a global table and read as something else too, or what a
+            sub-topology writes hangs on itself.
     """
     computed = [node for sub in plan.subtopologies for node, out in sub.outputs.items() if out.is_computed]
     if computed:
         raise InvalidInput(
             f"{computed[0]!r}: records say their topics themselves; a backfill writes to topics that it knows: to('topic')"
+        )
+    both = {topic for sub in plan.subtopologies for topic in sub.global_topics} & {
+        topic for sub in plan.subtopologies for topic in sub.shared_topics()
+    }
+    if both:
+        raise InvalidInput(
+            f"topic {min(both)!r} is a global table and read as something else too, which Spark does not tell apart: copy it to "
+            "another topic and make the table of that, or run the application without Spark"
         )
     circular = _circular_topics(plan)
     written = {sub.name: _written(sub) for sub in plan.subtopologies}

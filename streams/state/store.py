@@ -68,6 +68,12 @@ class Store:
         self.columns: EntryColumns | None = None
         self._complete_from = 0 if db is None or db.is_empty(spec.name) else self._first_start_not_on_disk()
 
+    def close(self) -> None:
+        """Let go of the entries in memory: a task and its program hold each other, and the store until they are collected."""
+        self.resident.clear()
+        self.dirty.clear()
+        self.columns, self._complete_from = None, _NEVER
+
     @property
     def spec(self) -> StoreSpec:
         return self._spec

@@ -128,6 +128,8 @@ class TaskState:
 
     def close(self) -> None:
         """Drop what is uncommitted and close. Idempotent; waits for readers."""
+        for store in self.stores.values():
+            store.close()
         self.db.close()
 
 

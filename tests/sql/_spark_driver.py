@@ -23,7 +23,11 @@ def in_this_process(log: Log, failpoint: Callable[[str], None] = lambda _: None)
     """Return what runs micro-batches without Spark."""
 
     def run(
-        load_plan: Callable[[], Plan], state_root: Path, stopping: threading.Event, on_batch: Callable[[BatchDone], None]
+        load_plan: Callable[[], Plan],
+        state_root: Path,
+        stopping: threading.Event,
+        on_batch: Callable[[BatchDone], None],
+        dead_letter_topic: str | None,
     ) -> None:
         def take(batches: Batches) -> None:
             while not stopping.wait(0.01):
@@ -31,7 +35,7 @@ def in_this_process(log: Log, failpoint: Callable[[str], None] = lambda _: None)
                 if done is not None:
                     on_batch(done)
 
-        settings: Any = {"settings": EngineOptions(), "failpoint": failpoint}
+        settings: Any = {"settings": EngineOptions(dead_letter_topic=dead_letter_topic), "failpoint": failpoint}
         keep_on(partial(open_batches, log, load_plan, LocalRunner().run, state_root, **settings), take, stopping)
 
     return run

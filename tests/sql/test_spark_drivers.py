@@ -29,7 +29,7 @@ class Driver:
     def __init__(self, log: Log, folder: Path, run: Callable[[threading.Event], None]) -> None:
         self.now_s, self.starts = 0.0, 0
 
-        def counted(_: object, __: object, stopping: threading.Event, ___: object) -> None:
+        def counted(_: object, __: object, stopping: threading.Event, *___: object) -> None:
             self.starts += 1
             run(stopping)
 

@@ -19,6 +19,7 @@ from logflume.sql.session import Session
 from logflume.streams.runtime import replay
 from tests.streams.running import read, until
 
+from ._spark_driver import driven
 from .conftest import served
 
 SETUP = "CREATE STREAM s (id INT KEY, n INT, pad STRING) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');"
@@ -144,8 +145,6 @@ def test_internal_topics_keep_none(engine: SqlEngine, topic: str) -> None:
         ("SET '{name}' = 'P'; " + QUERY, "P holds the results of a query"),
         ("CREATE STREAM x WITH (KAFKA_TOPIC='gone') AS SELECT * FROM s;", "gone holds the dead letters of CSAS_P_0"),
         (SETUP.replace("M s", "M x").replace("'s'", "'gone'") + "INSERT INTO x SELECT * FROM s;", "gone holds the dead letters"),
-        ("SET 'engine' = 'spark'; SET '{name}' = 'dead'; " + QUERY, "on Spark .* not kept"),
-        ("PAUSE ALL; SET 'engine' = 'spark'; RESUME ALL;", "on Spark .* keeps them in gone"),
     ],
 )
 def test_letters_and_results_are_never_in_one_topic(engine: SqlEngine, text: str, why: str) -> None:
@@ -153,7 +152,18 @@ def test_letters_and_results_are_never_in_one_topic(engine: SqlEngine, text: str
     with pytest.raises(StatementError, match=why):
         list(engine.execute(text.format(name=DEAD_LETTERS)))
     assert list(engine.catalog.queries) == ["CSAS_P_0"]
-    assert engine.catalog.queries["CSAS_P_0"].engine == "live"
+
+
+def test_they_are_kept_on_spark_too_and_where_a_query_moves_to(engine: SqlEngine, log: Log, tmp_path: Path) -> None:
+    engine.is_followed = True
+    list(engine.execute(f"SET 'engine' = 'spark'; {KEPT} {QUERY} UNSET 'engine';"))
+    for number, where in enumerate(("live", "spark", "live"), 1):
+        with driven(log, tmp_path / "driver"):
+            write(log, "s", BROKEN, GOOD, ZERO)
+            found = letters(log, "dead", 2 * number)
+            assert [facts(letter)["reason"] for letter in found].count("decode") == number
+            assert len(found) == 2 * number
+            list(engine.execute(f"PAUSE ALL; SET 'engine' = '{where}'; RESUME ALL; UNSET 'engine';"))
 
 
 def test_a_compacted_topic_would_lose_letters(engine: SqlEngine, log: Log) -> None:

@@ -182,7 +182,11 @@ def test_until_end_ends_at_the_end_and_says_what_failed(log: Log, engine: SqlEng
     insert(engine, random.Random(1), 5)
 
     def to_the_end(
-        load_plan: Callable[[], Plan], state_root: Path, stopping: threading.Event, on_batch: Callable[[BatchDone], None]
+        load_plan: Callable[[], Plan],
+        state_root: Path,
+        stopping: threading.Event,
+        on_batch: Callable[[BatchDone], None],
+        dead_letter_topic: str | None,
     ) -> None:
         with open_batches(log, load_plan, LocalRunner().run, state_root, settings=EngineOptions()) as batches:
             while batches.step() is not None:

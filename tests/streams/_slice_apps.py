@@ -37,6 +37,9 @@ OTHERS = (
     "table-join",
     "looked-up",
     "looked-up-windowed",
+    "global",
+    "global-left",
+    "global-windowed",
     "filtered-table",
     "sliding",
     "window-of-window",
@@ -50,6 +53,11 @@ def refused(value: object) -> bool:
     if value == "b":
         raise ValueError("not b")
     return True
+
+
+def refund_of(sale: Sale) -> str | None:
+    """Return the key of a sale's refund; none for some."""
+    return {"a": "v", "b": "w", "ü": "nowhere"}.get(sale.item or "")
 
 
 def make_plan(name: str, kind: str, sales_topic: str, refunds_topic: str) -> Plan:
@@ -90,6 +98,16 @@ def make_plan(name: str, kind: str, sales_topic: str, refunds_topic: str) -> Pla
             passing.join(app.table(refunds_topic, Refund), prefix="r_").to(f"{name}-out")
         case "looked-up-windowed":
             joined = passing.left_join(app.table(refunds_topic, Refund), prefix="r_")
+            joined.group_by_key().window(lf.tumbling(seconds=60, grace=30_000)).aggregate(**sums).to(f"{name}-out")
+        case "global":
+            passing.join(
+                app.global_table(refunds_topic, Refund), on=lf.when(col.item == "a", "v").otherwise(col.item), prefix="r_"
+            ).to(f"{name}-out")
+        case "global-left":
+            refunds = app.global_table(refunds_topic, Refund)
+            passing.left_join(refunds, on=refund_of, prefix="r_").to(f"{name}-out")
+        case "global-windowed":
+            joined = passing.left_join(app.global_table(refunds_topic, Refund), on=refund_of, prefix="r_")
             joined.group_by_key().window(lf.tumbling(seconds=60, grace=30_000)).aggregate(**sums).to(f"{name}-out")
         case "filtered-table":
             passing.group_by_key().aggregate(**sums).filter(col.n > 2).to(f"{name}-out")

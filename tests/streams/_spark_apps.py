@@ -46,7 +46,7 @@ def topology(name: str, kind: str):  # type: ignore[no-untyped-def]
 
     "direct" aggregates by the input's key, "repartition" joins a table and aggregates by another key; "counted" and "grouped" do
     the same with aggregates whose partial states merge exactly, "grouped" without windows. "merged" reads two repartition topics.
-    "foreign" joins two tables on a foreign key.
+    "foreign" joins two tables on a foreign key. "global" is "repartition" with a global table.
     """
     app = lf.App(name)
     if kind == "foreign":
@@ -65,7 +65,7 @@ def topology(name: str, kind: str):  # type: ignore[no-untyped-def]
     if kind in ("direct", "counted"):
         stream = orders.filter(col.amount > 10).group_by_key()
     else:
-        items = app.table("items", Item)
+        items = app.global_table("items", Item) if kind == "global" else app.table("items", Item)
         stream = orders.join(items, on=col.item).group_by(col.group)
     windowed = stream.window(lf.tumbling(seconds=WINDOW_MS // 1000, grace=GRACE_MS))
     if kind == "counted":
@@ -89,10 +89,15 @@ def create_inputs(log: Log) -> None:
     admin = log.admin()
     admin.create_topic("orders", partitions=PARTITIONS, configs={"retention.ms": "-1"})  # its records are of 1970
     admin.create_topic("items", partitions=PARTITIONS, configs={"cleanup.policy": "compact"})
+    send_items(log, 0)
+
+
+def send_items(log: Log, number: int) -> None:
+    """Write the table, a version of which with another number puts items in other groups, and has no row of one of them."""
     producer = log.producer()
     for n in range(8):
-        value = json.dumps({"item": f"i{n}", "group": f"g{n % 3}"}).encode()
-        producer.send("items", value, key=f"i{n}".encode(), timestamp_ms=0)
+        value = json.dumps({"item": f"i{n}", "group": f"g{(n + number) % 3}"}).encode()
+        producer.send("items", None if n + 1 == number else value, key=f"i{n}".encode(), timestamp_ms=0)
     producer.flush()
     producer.close()
 

@@ -10,11 +10,21 @@ import msgspec
 import pytest
 
 import logflume.streams as lf
-from logflume.log import InvalidInput
+from logflume.log import Chunk, InvalidInput
 from logflume.log.interfaces import Log
 from logflume.streams import col
 from logflume.streams.runtime import Engine
-from logflume.streams.spark.steps import check_fits_spark
+from logflume.streams.spark import (
+    BackfillPlan,
+    LocalRunner,
+    OffsetRange,
+    estimate_backfill,
+    plan_backfill,
+    plan_together,
+    run_backfill,
+    run_together,
+)
+from logflume.streams.spark.steps import StepPlan
 from tests.streams.running import embedded, read, running, send_json, until, write
 
 HOUR_MS = 3_600_000
@@ -37,10 +47,10 @@ class Product(msgspec.Struct):
     title: str
 
 
-def shop() -> lf.App:
-    app = lf.App("shop")
+def shop(name: str = "shop", out: str = "out") -> lf.App:
+    app = lf.App(name)
     products = app.global_table("products", Product, key=str)
-    app.stream("orders", Order, key=str).join(products, on=col.product).to("out")
+    app.stream("orders", Order, key=str).join(products, on=col.product).to(out)
     return app
 
 
@@ -53,8 +63,8 @@ def order(log: Log, *, time_ms: int = 1000) -> None:
     send_json(log, "orders", [(f"o{n}", {"product": f"p{n}"}, time_ms) for n in range(PRODUCTS)])
 
 
-def titles(log: Log) -> list[str]:
-    return sorted(msgspec.json.decode(each.value or b"")["title"] for each in read(log, "out"))
+def titles(log: Log, topic: str = "out") -> list[str]:
+    return sorted(msgspec.json.decode(each.value or b"")["title"] for each in read(log, topic))
 
 
 def named(*titles: str) -> list[str]:
@@ -146,6 +156,92 @@ def test_a_table_that_nothing_joins_is_refused() -> None:
         app.plan()
 
 
-def test_spark_refuses_what_it_cannot_compute() -> None:
-    with pytest.raises(InvalidInput, match="joins a global table"):
-        check_fits_spark(shop().plan())
+@pytest.mark.parametrize("slices", [1, 3])
+def test_a_history_has_the_table_as_it_is_at_the_cut_and_goes_on_live_with_what_follows(
+    log: Log, slices: int, tmp_path: Path
+) -> None:
+    offer(log, "first")
+    order(log)
+    offer(log, "old")
+    write(log, "products", [(b"p0", None, 0)])
+    planned = plan_backfill(lambda: shop().plan(), log.where)
+    offer(log, "after the cut")
+    report = run_backfill(planned, LocalRunner(slices=slices))
+    assert (report.records, report.results) == (PRODUCTS, PRODUCTS - 1)
+    assert titles(log) == sorted(set(named("old")) - {"old0"})
+    assert {tp.topic for tp in log.admin().group_offsets("shop")} == {"orders"}
+    with running(shop(), log, tmp_path / "state") as engine:
+        order(log)
+        until(lambda: len(read(log, "out")) == 2 * PRODUCTS - 1, engine)
+        offer(log, "new")
+        until(lambda: row_titles(engine) == named("new"), engine)
+        order(log)
+        until(lambda: len(read(log, "out")) == 3 * PRODUCTS - 1, engine)
+    assert titles(log) == sorted({*named("old", "after the cut", "new")} - {"old0"})
+
+
+def test_a_run_that_goes_on_has_the_table_as_it_was_at_its_cut(log: Log, tmp_path: Path) -> None:
+    offer(log, "old")
+    order(log)
+
+    def planned() -> BackfillPlan:
+        return plan_backfill(lambda: shop().plan(), log.where, keep=str(tmp_path / "kept"))
+
+    def fail(reached: str) -> None:
+        if reached == "after-topics":
+            raise InvalidInput("stopped here")
+
+    with pytest.raises(InvalidInput, match="stopped here"):
+        run_backfill(planned(), LocalRunner(), failpoint=fail)
+    offer(log, "new")
+    order(log)
+    assert run_backfill(planned(), LocalRunner()).results == PRODUCTS
+    assert titles(log) == named("old")
+
+
+def test_what_takes_the_place_of_another_has_the_table_of_its_cut_for_what_that_one_has_read_since(
+    log: Log, tmp_path: Path
+) -> None:
+    offer(log, "old")
+    order(log)
+    run_backfill(plan_backfill(lambda: shop().plan(), log.where), LocalRunner())
+    planned = plan_backfill(lambda: shop("newer", "other").plan(), log.where, replaces="shop")
+    with running(shop(), log, tmp_path / "state") as engine:
+        order(log)
+        until(lambda: len(read(log, "out")) == 2 * PRODUCTS, engine)
+    offer(log, "new")
+    run_backfill(planned, LocalRunner())
+    assert titles(log, "other") == named("old", "old")
+
+
+def test_applications_that_are_computed_together_read_a_table_once(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(log, "old")
+    order(log)
+    fetched: list[OffsetRange] = []
+    whole = StepPlan.read
+
+    def noted(self: StepPlan, log: Log, wanted: OffsetRange) -> Iterator[Chunk]:
+        fetched.append(wanted)
+        return whole(self, log, wanted)
+
+    monkeypatch.setattr(StepPlan, "read", noted)
+    plans = plan_together([lambda: shop("shop", "out").plan(), lambda: shop("newer", "other").plan()], log.where)
+    run_together(plans, LocalRunner())
+    assert titles(log) == titles(log, "other") == named("old")
+    tasks, partitions = 3, 4
+    assert len([each for each in fetched if each.topic == "products"]) == tasks * partitions
+
+
+def test_what_a_table_costs_is_told_of_each_task(log: Log) -> None:
+    offer(log, "old")
+    order(log)
+    (stage,) = estimate_backfill(plan_backfill(lambda: shop().plan(), log.where), cores=None).stages
+    assert stage.topics == ("orders", "products")
+    assert stage.records == PRODUCTS + 3 * PRODUCTS
+
+
+def test_spark_refuses_a_topic_that_is_a_global_table_and_a_stream(log: Log) -> None:
+    app = shop()
+    app.stream("products", name="changes").to("changed")
+    with pytest.raises(InvalidInput, match="topic 'products' is a global table and read as something else too"):
+        plan_backfill(app.plan, log.where)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import logflume.streams as lf
-from logflume.log import InvalidInput, Log, LogflumeError, UnknownName, connect
+from logflume.log import InvalidInput, Log, LogflumeError, TopicPartition, UnknownName, connect
 from logflume.streams.runtime import EngineOptions
 from logflume.streams.seams import Plan
 from logflume.streams.spark import LocalRunner, OffsetRange, RangeLost, plan_backfill, run_backfill
@@ -40,9 +40,9 @@ def log(tmp_path: Path) -> Iterator[Log]:
         yield opened
 
 
-def refused(log: Log, change: Callable[[Log], None], *, when: str) -> LogflumeError:
+def refused(log: Log, change: Callable[[Log], None], *, when: str, kind: str = "direct") -> LogflumeError:
     """Return what a backfill says whose inputs change before it begins or once it computes; nothing of it must be left."""
-    backfill = plan_backfill(loader("batch", "direct"), log.where)
+    backfill = plan_backfill(loader("batch", kind), log.where)
     before = own_topics(log)
     changed = threading.Event()
 
@@ -61,18 +61,30 @@ def refused(log: Log, change: Callable[[Log], None], *, when: str) -> LogflumeEr
     return raised.value
 
 
+TOPICS = pytest.mark.parametrize(("topic", "kind"), [("orders", "direct"), ("items", "global")])
+
+
 @pytest.mark.parametrize("when", ["before", "while"])
-def test_a_topic_that_gains_partitions(log: Log, when: str) -> None:
-    said = refused(log, lambda log: log.admin().create_partitions("orders", PARTITIONS + 1), when=when)
+@TOPICS
+def test_a_topic_that_gains_partitions(log: Log, topic: str, kind: str, when: str) -> None:
+    said = refused(log, lambda log: log.admin().create_partitions(topic, PARTITIONS + 1), when=when, kind=kind)
     assert isinstance(said, InvalidInput)
-    assert "topic 'orders' has 4 partitions, it had 3 when the cut was made" in str(said)
+    assert f"topic '{topic}' has 4 partitions, it had 3 when the cut was made" in str(said)
 
 
 @pytest.mark.parametrize("when", ["before", "while"])
-def test_a_topic_that_is_deleted(log: Log, when: str) -> None:
-    said = refused(log, lambda log: log.admin().delete_topic("orders"), when=when)
+@TOPICS
+def test_a_topic_that_is_deleted(log: Log, topic: str, kind: str, when: str) -> None:
+    said = refused(log, lambda log: log.admin().delete_topic(topic), when=when, kind=kind)
     assert isinstance(said, UnknownName)
-    assert "'orders'" in str(said)
+    assert f"'{topic}'" in str(said)
+
+
+def test_a_global_table_of_which_retention_takes_rows_before_it_is_read(log: Log) -> None:
+    log.admin().alter_topic_configs("items", {"cleanup.policy": "delete"})
+    ends = log.admin().end_offsets([TopicPartition("items", p) for p in range(PARTITIONS)])
+    said = refused(log, lambda log: log.admin().delete_records(ends), when="before", kind="global")
+    assert isinstance(said, RangeLost)
 
 
 class Ticking(lf.Processor):

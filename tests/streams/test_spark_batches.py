@@ -7,6 +7,8 @@ import os
 import random
 import re
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -15,20 +17,22 @@ from typing import Any, NoReturn
 
 import pytest
 
-from logflume.log import InvalidInput, Log, LogflumeError, TopicPartition, TransportError, connect
+from logflume.log import Chunk, InvalidInput, Log, LogflumeError, TopicPartition, TransportError, connect
 from logflume.log.protocol import ErrorCode, KafkaError
 from logflume.streams.runtime import Engine, EngineOptions, StreamsError
-from logflume.streams.spark import LocalRunner
+from logflume.streams.seams import Plan
+from logflume.streams.spark import LocalRunner, OffsetRange
 from logflume.streams.spark import batches as batches_module
-from logflume.streams.spark.batches import BatchDone, open_batches
+from logflume.streams.spark.batches import BatchDone, Batches, open_batches
+from logflume.streams.spark.claims import delete_topics
 from logflume.streams.spark.continuous import keep_on
 from logflume.streams.spark.executors import raised_by
 from logflume.streams.spark.membership import RunsElsewhere
-from logflume.streams.spark.steps import passing_told
+from logflume.streams.spark.steps import StepPlan, passing_told
 
 from ..log._server_process import ServerProcess
-from ._spark_apps import Once, create_inputs, final_results, is_done, loader, make_plan, run_live, send_orders
-from .running import embedded, until
+from ._spark_apps import Once, create_inputs, final_results, is_done, loader, make_plan, run_live, send_items, send_orders
+from .running import embedded, read, send_json, until
 
 STEPS = ["after-job", "after-send-offsets", "after-write", "after-commit"]
 
@@ -91,13 +95,15 @@ def on_its_way(log: Log) -> int:
     return sum(end - (committed[tp].offset if tp in committed else 0) for tp, end in ends.items())
 
 
-@pytest.mark.parametrize("kind", ["direct", "repartition", "grouped", "merged", "foreign"])
+@pytest.mark.parametrize("kind", ["direct", "repartition", "grouped", "merged", "foreign", "global"])
 def test_an_application_moves_between_live_and_batches_without_loss_or_doubling(log: Log, kind: str, tmp_path: Path) -> None:
     rng, now_ms, folder = random.Random(kind), 5_000_000, tmp_path / "stores"
     ways = ["batches", "live", "broken", "failed", "batches"]
     rng.shuffle(ways)
     for number, way in enumerate(ways):
         now_ms = send_orders(log, rng.randrange(1, 120), seed=number, start_ms=now_ms)
+        if kind == "global":
+            send_items(log, number)
         match way:
             case "live":
                 run_live(log, "moved", kind, tmp_path / "live")
@@ -253,7 +259,8 @@ def test_what_runs_already_is_refused(log: Log, tmp_path: Path) -> None:
 
 def test_settings_hold_or_are_refused(log: Log, tmp_path: Path) -> None:
     send_orders(log, 500, seed=13, start_ms=5_000_000)
-    with pytest.raises(InvalidInput, match="dead_letter_topic='letters': on Spark"):
+    log.admin().create_topic("letters", configs={"cleanup.policy": "compact"})
+    with pytest.raises(InvalidInput, match="'letters' is compacted"):
         steps(log, "grouped", tmp_path / "stores", settings=EngineOptions(dead_letter_topic="letters"))
     with pytest.raises(LogflumeError, match="decode"):
         steps(log, "grouped", tmp_path / "stores", settings=EngineOptions(on_problem="stop"))
@@ -265,6 +272,30 @@ def test_settings_hold_or_are_refused(log: Log, tmp_path: Path) -> None:
     assert done.problems["decode"] > 0
     assert done.results > 0 < done.entries
     assert (done.number, done.behind) == (1, 0)
+
+
+def letters(log: Log, topic: str) -> list[object]:
+    """Return the dead letters of a topic with all that they say, but the name of the application."""
+    name = "__streams.errors.application"
+    return sorted(
+        (each.key, each.value, each.timestamp_ms, [header for header in each.headers if header[0] != name])
+        for each in read(log, topic)
+    )
+
+
+def test_dead_letters_are_those_that_a_live_instance_keeps_each_once(log: Log, tmp_path: Path) -> None:
+    now_ms, settings = 5_000_000, EngineOptions(dead_letter_topic="letters")
+    for number, step in enumerate(STEPS):
+        now_ms = send_orders(log, 300, seed=50 + number, start_ms=now_ms)
+        with pytest.raises(Failed):
+            steps(log, "repartition", tmp_path / "stores", failpoint=Once(step, fail), settings=settings)
+        steps(log, "repartition", tmp_path / "stores", settings=settings)
+    options = EngineOptions(state_dir=tmp_path / "live", commit_interval_ms=20, dead_letter_topic="kept-live")
+    engine = Engine(make_plan("live", "repartition"), log, options)
+    engine.start()
+    until(lambda: is_done(log, "live"), engine)
+    engine.stop()
+    assert letters(log, "letters") == letters(log, "kept-live") != []
 
 
 def test_latest_means_what_comes_after_the_start(log: Log, tmp_path: Path) -> None:
@@ -351,3 +382,82 @@ def test_a_task_reads_its_other_inputs_when_nothing_comes_through_a_repartition_
     steps(log, "repartition", tmp_path / "stores")
     run_live(log, "live", "repartition", tmp_path / "reference")
     assert final_results(log, "moved-out") == final_results(log, "live-out") != {}
+
+
+@pytest.fixture
+def read_ranges(monkeypatch: pytest.MonkeyPatch) -> list[OffsetRange]:
+    """What of the table "items" tasks read, as they do."""
+    found: list[OffsetRange] = []
+    whole = StepPlan.read
+
+    def noted(self: StepPlan, log: Log, wanted: OffsetRange) -> Iterator[Chunk]:
+        if wanted.topic == "items":
+            found.append(wanted)
+        return whole(self, log, wanted)
+
+    monkeypatch.setattr(StepPlan, "read", noted)
+    return found
+
+
+def test_a_global_table_is_read_on_from_where_it_was_and_anew_after_a_long_time(
+    log: Log, read_ranges: list[OffsetRange], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds, now_ms = [], 5_000_000
+    later_s = time.time() + 21 * 3600  # tombstones may be compacted by then
+    for number in range(3):
+        if number == 2:
+            monkeypatch.setattr(time, "time", lambda: later_s)
+        if number:
+            send_items(log, number)
+            assert steps(log, "global", tmp_path / "stores") == [None], "a table alone is no reason for a micro-batch"
+        now_ms = send_orders(log, 100, seed=number, start_ms=now_ms)
+        steps(log, "global", tmp_path / "stores")
+        rounds.append(sum(map(len, read_ranges)))
+        read_ranges.clear()
+    tasks = 3
+    assert rounds == [8 * tasks, 8 * tasks, 24 * tasks]
+
+
+def test_a_step_that_runs_again_takes_a_global_table_as_it_did_before(log: Log, tmp_path: Path) -> None:
+    send_orders(log, 200, seed=40, start_ms=5_000_000)
+    seen: list[list[Any]] = []
+
+    def twice(step: StepPlan, plan: Plan, on_progress: Any) -> Any:
+        for number in (1, 2):
+            result = LocalRunner().run(step, plan, on_progress)
+            seen.append([row for part in result.parts for row in part.to_pylist()])
+            send_items(log, number)
+        return result
+
+    with open_batches(log, loader("moved", "global"), twice, tmp_path / "stores", settings=EngineOptions()) as batches:
+        batches.step()
+    assert seen[0] == seen[1] != []
+
+
+def grouped(log: Log) -> Counter[bytes]:
+    """Return how many results each group has, whatever the window, whose start is behind the key."""
+    return Counter((record.key or b"")[:-8] for record in read(log, "moved-out"))
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_global_table_that_was_made_anew_is_the_new_one(log: Log, is_restarted: bool, tmp_path: Path) -> None:
+    load, settings = loader("moved", "global"), EngineOptions()
+    with ExitStack() as stack:
+
+        def opened() -> Batches:
+            return stack.enter_context(open_batches(log, load, LocalRunner().run, tmp_path / "stores", settings=settings))
+
+        batches = opened()
+        now_ms = send_orders(log, 100, seed=41, start_ms=5_000_000)
+        batches.step()
+        before = grouped(log)
+        delete_topics(log, ["items"])
+        log.admin().create_topic("items", partitions=3, configs={"cleanup.policy": "compact"})
+        send_json(log, "items", [(f"i{n}", {"item": "", "group": "new"}, 0) for n in (0, *range(10, 60))])  # more than before
+        send_orders(log, 100, seed=42, start_ms=now_ms)
+        if is_restarted:
+            stack.pop_all().close()
+            batches = opened()
+        assert batches.step() is not None
+    assert before
+    assert set(grouped(log) - before) == {b"new"}

@@ -30,7 +30,7 @@ from .test_driver_cases import has_all, is_comparable, needs_cases
 Json = Any
 EVERY = 10
 RECORDS_PER_RANGE = 5
-NOT_IN_SAMPLE = {"fk_join", "mixed", "processor", "stream_global_join"}
+NOT_IN_SAMPLE = {"fk_join", "mixed", "processor"}
 """Families of whose sample no case is a question to a batch job (`is_history`)."""
 
 
@@ -41,11 +41,10 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
 
 
 def is_history(case: Json) -> bool:
-    """Return whether a case is a question to a batch job: no global tables, no wall clock, an order that is not open."""
+    """Return whether a case is a question to a batch job: no wall clock, an order that is not open."""
     has_clock = any("topic" not in step for step in case["steps"])
-    is_global = any(source["kind"] == "global_table" for source in case["sources"])
     ticks = any("ticker" in str(node.get("processor")) for node in case["nodes"])
-    return not (has_clock or is_global or ticks) and is_comparable(case, len(case["steps"]) + 1)
+    return not (has_clock or ticks) and is_comparable(case, len(case["steps"]) + 1)
 
 
 def named(case: Json, prefix: str) -> Json:
@@ -58,10 +57,14 @@ def named(case: Json, prefix: str) -> Json:
 
 
 def merged(case: Json) -> list[Json]:
-    """Return the steps in the order in which a task takes them that finds all of them there: by time, then topic."""
-    topics = {source["topic"] for source in case["sources"]}
+    """Return the steps in the order in which a task takes them that finds all of them there: by time, then topic.
+
+    Those of global tables come first.
+    """
+    tables = {source["topic"] for source in case["sources"] if source["kind"] == "global_table"}
+    topics = {source["topic"] for source in case["sources"]} - tables
     queues = {topic: [step for step in case["steps"] if step["topic"] == topic] for topic in sorted(topics)}
-    found = []
+    found = [step for step in case["steps"] if step["topic"] in tables]
     while any(queues.values()):
         topic = min((queue[0]["ts"], topic) for topic, queue in queues.items() if queue)[1]
         found.append(queues[topic].pop(0))

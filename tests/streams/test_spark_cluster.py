@@ -66,9 +66,14 @@ class Flight(msgspec.Struct):
     dep_delay: float
 
 
+class Airline(msgspec.Struct):
+    name: str
+
+
 app = lf.App("killed")
-by_carrier = app.stream("flights", Flight).filter(kills.while_reading).select_key(col.carrier).repartition("by-carrier")
-counted = by_carrier.filter(kills.while_counting).group_by_key()
+airlines = app.global_table("airlines", Airline)
+flights = app.stream("flights", Flight).filter(kills.while_reading).join(airlines, on=col.carrier)
+counted = flights.select_key(col.name).repartition("by-name").filter(kills.while_counting).group_by_key()
 counted.aggregate(flights=lf.count(), delay=lf.sum(col.dep_delay)).to("counted")
 
 if __name__ == "__main__":
@@ -254,7 +259,8 @@ def counts_of(flights: int) -> object:
     expected: dict[str, list[float]] = {}
     for carrier, value in map(flight, range(flights)):
         expected.setdefault(carrier, []).append(float(str(value["dep_delay"])))
-    return {key.encode(): {"flights": len(delays), "delay": sum(delays)} for key, delays in expected.items()}
+    names = {"UA": b"United", "DL": b"Delta"}
+    return {names[key]: {"flights": len(delays), "delay": sum(delays)} for key, delays in expected.items()}
 
 
 @pytest.mark.spark

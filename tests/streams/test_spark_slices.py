@@ -30,7 +30,7 @@ from ._slice_apps import JOINS, OTHERS, loader, make_plan
 from ._spark_apps import without_firsts
 
 PARTITIONS = 2
-IN_ORDER = ("inner", "self", "updates", "looked-up")
+IN_ORDER = ("inner", "self", "updates", "looked-up", "global", "global-left")
 """Kinds whose results each have a record that causes them alone: they leave in one order, whatever the commits."""
 Sent = tuple[str, int, bytes | None, bytes | None, int]
 
