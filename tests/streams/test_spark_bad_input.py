@@ -22,7 +22,8 @@ from logflume.streams.runtime import EngineOptions
 from logflume.streams.seams import Plan
 from logflume.streams.spark import LocalRunner, OffsetRange, RangeLost, plan_backfill, run_backfill
 from logflume.streams.spark.batches import open_batches
-from logflume.streams.spark.executors import cause_of, pickled
+from logflume.streams.spark.executors import pickled
+from logflume.streams.spark.failures import cause_of
 from logflume.streams.spark.probe import Probe
 from logflume.streams.spark.ranges import read_range
 
