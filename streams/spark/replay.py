@@ -18,7 +18,7 @@ import numpy as np
 from logflume.log import Chunk, Headers, TopicPartition
 from logflume.log.records import I64
 from logflume.streams.operators import BoundProgram, Slice
-from logflume.streams.runtime.handlers import Handlers, OnProblem
+from logflume.streams.runtime.handlers import SKIPPING, Handlers
 from logflume.streams.runtime.merge import FOREVER
 from logflume.streams.runtime.outputs import Columns
 from logflume.streams.runtime.problems import TaskProblems
@@ -146,7 +146,7 @@ class Replay:
     own: Slice | None = None
     following: tuple[str, ...] = ()
     is_ahead: bool = False
-    handlers: Handlers = field(default_factory=lambda: Handlers.all(OnProblem.SKIP))
+    handlers: Handlers = SKIPPING
     read_records: int = 0
 
     def __iter__(self) -> Iterator[OutputRows | ChangelogRows | TaskEnd]:
