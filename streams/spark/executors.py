@@ -25,7 +25,7 @@ from logflume.streams.seams import Plan
 
 from . import probe, unpack
 from .applications import AppFile
-from .failures import cause_of
+from .failures import cause_of, unless_gone
 from .session import SparkUnavailable, is_local
 
 if TYPE_CHECKING:
@@ -82,24 +82,25 @@ def warned_of_no_executors(spark: SparkSession, after_s: float = WARNED_AFTER_S)
 
 def _warn(spark: SparkSession, done: threading.Event, after_s: float) -> None:
     """Warn each time that executors are missing for so long."""
-    context = spark.sparkContext
-    since_s: float | None = None
-    while not done.wait(LOOK_EVERY_S):
-        if context._jsc.sc().getExecutorMemoryStatus().size() > 1:  # the driver is one
-            since_s = None
-            continue
-        now = time.monotonic()
-        since_s = now if since_s is None else since_s
-        if now - since_s >= after_s:
-            asked = (f"{name}={context.getConf().get(name)}" for name in ASKED if context.getConf().contains(name))
-            _log.warning(
-                "no executor for %.0f s, still waiting: all cores of %s are taken, or no worker has the memory and cores "
-                "that an executor asks for (%s)",
-                now - since_s,
-                context.master,
-                ", ".join(asked) or "Spark's defaults: spark.executor.memory=1g",
-            )
-            since_s, after_s = now, 10 * after_s
+    with unless_gone():
+        context = spark.sparkContext
+        since_s: float | None = None
+        while not done.wait(LOOK_EVERY_S):
+            if context._jsc.sc().getExecutorMemoryStatus().size() > 1:  # the driver is one
+                since_s = None
+                continue
+            now = time.monotonic()
+            since_s = now if since_s is None else since_s
+            if now - since_s >= after_s:
+                asked = (f"{name}={context.getConf().get(name)}" for name in ASKED if context.getConf().contains(name))
+                _log.warning(
+                    "no executor for %.0f s, still waiting: all cores of %s are taken, or no worker has the memory and cores "
+                    "that an executor asks for (%s)",
+                    now - since_s,
+                    context.master,
+                    ", ".join(asked) or "Spark's defaults: spark.executor.memory=1g",
+                )
+                since_s, after_s = now, 10 * after_s
 
 
 def pickled(load_plan: Callable[[], Plan]) -> bytes:

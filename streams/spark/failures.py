@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from logflume.log import LogflumeError, TransportError
@@ -33,10 +33,22 @@ def failures_of(spark: SparkSession, what: str) -> Iterator[None]:
         raise kind(f"Spark has not {what}: {cause_of(error)}") from error
 
 
+@contextmanager
+def unless_gone() -> Iterator[None]:
+    """Ask Spark in passing: that its process has ended is told by whoever waits for a job."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+    with suppress(Py4JError, OSError):
+        yield
+
+
 def is_running(spark: SparkSession) -> bool:
     """Return whether Spark is there for another try."""
     context = spark.sparkContext._jsc
-    return context is not None and not context.sc().isStopped()
+    try:
+        return context is not None and not context.sc().isStopped()
+    except Exception:  # noqa: BLE001 - its process has ended
+        return False
 
 
 def cause_of(error: Exception) -> str:

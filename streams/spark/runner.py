@@ -16,7 +16,7 @@ from logflume.streams.seams import Plan
 from .bundles import Bundled, unbundled
 from .costs import Cost, Costed, cost_of
 from .executors import equip, warned_of_no_executors
-from .failures import failures_of
+from .failures import failures_of, unless_gone
 from .kept import Kept, stage_names
 from .partials import RangeEnd, decode_range_end
 from .ranges import reachable
@@ -152,12 +152,13 @@ class SparkRunner:
             watcher.join()
 
     def _watch(self, done: threading.Event, at: _At, on_progress: Callable[[Progress], None]) -> None:
-        tracker = self.spark.sparkContext.statusTracker()
-        while not done.wait(WATCH_EVERY_S):
-            for stage_id in tracker.getActiveStageIds():
-                stage = tracker.getStageInfo(stage_id)
-                if stage is not None:
-                    on_progress(Progress(f"{at.stage}: tasks", stage.numCompletedTasks, stage.numTasks))
+        with unless_gone():
+            tracker = self.spark.sparkContext.statusTracker()
+            while not done.wait(WATCH_EVERY_S):
+                for stage_id in tracker.getActiveStageIds():
+                    stage = tracker.getStageInfo(stage_id)
+                    if stage is not None:
+                        on_progress(Progress(f"{at.stage}: tasks", stage.numCompletedTasks, stage.numTasks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,8 +260,9 @@ class SparkResult:
 
 def _forget(frames: Sequence[DataFrame]) -> None:
     """Let Spark forget frames; waits for executors: what they still say when a session stops is a page of Java's errors."""
-    for frame in frames:
-        frame.unpersist(blocking=True)
+    with unless_gone():
+        for frame in frames:
+            frame.unpersist(blocking=True)
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from logflume.log import InvalidInput, LogflumeError
 
-from .failures import bottom_of
+from .failures import bottom_of, unless_gone
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -192,6 +192,12 @@ def open_session(name: str, settings: SparkSettings | None = None) -> SparkSessi
     for key, value in NEEDED.items():
         spark.conf.set(key, value)
     return spark
+
+
+def close_session(spark: SparkSession) -> None:
+    """Stop a session, one whose process has ended too."""
+    with unless_gone():
+        spark.stop()
 
 
 def _context(name: str, settings: SparkSettings) -> SparkContext:

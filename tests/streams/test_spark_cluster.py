@@ -21,7 +21,7 @@ from logflume.streams.spark.executors import files_of, pack, warned_of_no_execut
 from logflume.streams.spark.failures import failures_of
 from logflume.streams.spark.probe import Probe
 from logflume.streams.spark.runner import SparkResult
-from logflume.streams.spark.session import check_master, refuse_speculation, starting
+from logflume.streams.spark.session import check_master, close_session, refuse_speculation, starting
 
 from .._java import quick_spark
 from ..end_to_end._command import LOGFLUME, free_port, run
@@ -346,6 +346,23 @@ def test_what_spark_has_not_done_is_an_error_of_ours(said: str, is_stopped: bool
     spark: Any = SimpleNamespace(sparkContext=context)
     with pytest.raises(kind, match=r"Spark has not computed 'a': .*(ExecutorLost|RangeLost)"), failures_of(spark, "computed 'a'"):
         raise RuntimeError(said)
+
+
+def test_a_spark_whose_process_has_ended_is_told_of_once() -> None:
+    """Neither by what asks it in passing, nor when it is stopped."""
+    from py4j.protocol import Py4JNetworkError
+
+    def gone(*_: object, **__: object) -> Any:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+    context = SimpleNamespace(_jsc=SimpleNamespace(sc=gone), master="spark://m:7077", statusTracker=gone)
+    spark: Any = SimpleNamespace(sparkContext=context, stop=gone)
+    told = pytest.raises(StreamsError, match="Spark has not computed 'a': Answer from Java side is empty")
+    with told, failures_of(spark, "computed 'a'"), warned_of_no_executors(spark, after_s=0.0):
+        gone()
+    frames: list[Any] = [SimpleNamespace(unpersist=gone)]
+    SparkResult("", frames, [], [], [], looks_at_places=False).release()
+    close_session(spark)
 
 
 def test_a_cluster_that_gives_no_executor_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
