@@ -17,6 +17,7 @@ import typer
 from logflume.cli.backfill_estimate import fields_of, print_estimate
 from logflume.cli.common import Bootstrap, Data, Functions, Json, make_app, print_rows, where
 from logflume.cli.on_spark import Conf, Master, PropertiesFile
+from logflume.cli.stopping import Interrupts
 from logflume.log import InvalidInput, ProgressLine
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from logflume.streams.spark.steps import StageDone, StepRunner
 
 app = make_app("")
+INTERRUPTED = "interrupted: taking back what was made; once more leaves that to --abort"
 CORES_ASSUMED = 8
 """For an estimate, where the settings do not say how many the cluster gives."""
 
@@ -90,11 +92,11 @@ def backfill(
 
     settings = SparkSettings(master, parse_conf(conf or []), properties_file)
     address = where(data, bootstrap)
-    with connect_as_owner(address) as log, ExitStack() as stack:
+    with Interrupts(INTERRUPTED) as interrupts, connect_as_owner(address) as log, ExitStack() as stack:
         jobs = [stack.enter_context(opened(log, file, None, functions)) for file in files or []]
         jobs += [stack.enter_context(opened(log, None, text, functions)) for text in execute or []]
         if len(jobs) > 1:
-            run_all(jobs, address, engine, settings, dry_run, checkpoint, replaces, abort, history, as_json)
+            run_all(jobs, address, engine, settings, dry_run, checkpoint, replaces, abort, history, as_json, interrupts)
             return
         (job,) = jobs
         load_plan = job.load_plan
@@ -113,7 +115,7 @@ def backfill(
             show_estimate(planned, engine, settings, as_json)
             return
         show_plan(planned, as_json)
-        run([planned], engine, settings, [job], as_json)
+        run([planned], engine, settings, [job], as_json, interrupts)
 
 
 def check_names(files: Sequence[Path]) -> None:
@@ -133,6 +135,7 @@ def run_all(
     abort: bool,
     history: str | None,
     as_json: bool,
+    interrupts: Interrupts,
 ) -> None:
     """Compute several in one job, or show what that would be."""
     from logflume.streams.spark import plan_together, read_once
@@ -148,7 +151,7 @@ def run_all(
         else:
             show_plan(each, as_json)
     if not dry_run:
-        run(planned, engine, settings, jobs, as_json)
+        run(planned, engine, settings, jobs, as_json, interrupts)
         return
     for topics, applications in read_once(planned, cores=planned_cores(engine, settings)):
         if as_json:
@@ -221,9 +224,10 @@ def run(
     settings: SparkSettings,
     jobs: Sequence[Job],
     as_json: bool,
+    interrupts: Interrupts,
 ) -> None:
     """Run the job and say where it is; start each query, and report, as soon as it is handed over."""
-    from logflume.streams.spark import LocalRunner, SparkRunner, open_session, run_together
+    from logflume.streams.spark import LocalRunner, SparkRunner, close_session, open_session, run_together
 
     def finish(number: int, report: BackfillReport) -> None:
         show_report(report, jobs[number].start(), as_json)
@@ -232,7 +236,8 @@ def run(
         runner: StepRunner = LocalRunner()
         if engine is Where.SPARK:
             spark = open_session(f"backfill {', '.join(each.application for each in planned)}", settings)
-            stack.callback(spark.stop)
+            stack.callback(close_session, spark)
+            interrupts.install(spark.sparkContext.cancelAllJobs)  # Spark has set its own
             if spark.sparkContext.uiWebUrl:
                 page = spark.sparkContext.uiWebUrl
                 print(json.dumps({"spark_page": page}) if as_json else f"Spark's page: {page}", file=sys.stderr, flush=True)

@@ -43,7 +43,7 @@ UntilEnd = Annotated[bool, typer.Option("--until-end", help="On Spark: stop at t
 @contextmanager
 def session_until_stopped(name: str, settings: SparkSettings, *, as_json: bool) -> Iterator[tuple[SparkSession, threading.Event]]:
     """Give a session, and what Ctrl-C and SIGTERM set, so that the micro-batch under way ends; a second one kills."""
-    from logflume.streams.spark import open_session
+    from logflume.streams.spark import close_session, open_session
 
     stopping = Stopping()
     spark = open_session(name, settings)
@@ -61,7 +61,7 @@ def session_until_stopped(name: str, settings: SparkSettings, *, as_json: bool) 
     try:
         yield spark, stopping
     finally:
-        spark.stop()
+        close_session(spark)
 
 
 def run_on_spark(

@@ -405,14 +405,11 @@ def _exact_values(format: FormatSpec, columns: tuple[Field, ...]) -> Any:
     values = [Fragment(name, is_nullable=True, is_atom=True) for name in names]
     code = encode_fragment(namespace, "value", format, columns, values).code
     lines = ["def run(columns, is_null, count, report):", "    out = []", "    add = out.append"]
-    for guard in ("if is_null is None:", "else:"):
-        target = ", ".join([*names, "null"] if guard == "else:" else names) or "_"
-        sources = ["*columns", "is_null"] if guard == "else:" else ["*columns"]
+    for guard, taken in (("if is_null is None:", names), ("else:", [*names, "null"])):
+        sources = ", ".join(["*columns", "is_null"] if guard == "else:" else ["*columns"])
         lines += [
             f"    {guard}",
-            f"        for {target}{',' if names and ',' not in target else ''} in "
-            + (f"zip({', '.join(sources)})" if names or guard == "else:" else "range(count)")
-            + ":",
+            f"        for {', '.join(taken)}, in zip({sources}):" if taken else "        for _ in range(count):",
             "            try:",
             f"                add({f'None if null else {code}' if guard == 'else:' else code})",
             "            except Exception as error:",

@@ -75,6 +75,9 @@ class Handlers:
         return handler if isinstance(handler, OnProblem) else _asked(handler, problem, OnProblem, f"task {problem.task}")
 
 
+SKIPPING = Handlers.all(OnProblem.SKIP)
+
+
 def decide_uncaught(handler: UncaughtHandler, error: BaseException) -> OnUncaught:
     """Return what shall become of the application. Raises StreamsError: the handler raises, or says something else."""
     return handler if isinstance(handler, OnUncaught) else _asked(handler, error, OnUncaught, "on_uncaught")

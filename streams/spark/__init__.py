@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .ranges import OffsetRange, RangeLost
     from .replacing import is_replaced
     from .runner import SparkRunner
-    from .session import SparkSettings, SparkUnavailable, check_spark, cores_of, open_session, parse_conf
+    from .session import SparkSettings, SparkUnavailable, check_spark, close_session, cores_of, open_session, parse_conf
     from .source import LogflumeDataSource
     from .steps import Progress
     from .stream_sink import exactly_once
@@ -47,6 +47,7 @@ _HOME = {
     "archive_topic": "archiving",
     "check_archive": "archiving",
     "check_spark": "session",
+    "close_session": "session",
     "cores_of": "session",
     "estimate_backfill": "estimates",
     "exactly_once": "stream_sink",
@@ -90,6 +91,7 @@ __all__ = [
     "archive_topic",
     "check_archive",
     "check_spark",
+    "close_session",
     "cores_of",
     "estimate_backfill",
     "exactly_once",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from logflume.log import InvalidInput
+from logflume.streams.runtime import Handlers
 from logflume.streams.seams import Plan
 
 
@@ -25,6 +26,11 @@ class AppFile:
         """Return the plan."""
         plan: Plan = app_of(self._here()).plan()
         return plan
+
+    def handlers(self) -> Handlers:
+        """Return what it says becomes of records that cannot be processed."""
+        found: Handlers = app_of(self._here()).settings().handlers
+        return found
 
     def _here(self) -> Path:
         path = Path(self.path)

@@ -22,10 +22,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from logflume.log import InvalidInput, Log, Producer, TopicPartition, connect
+from logflume.streams.runtime.handlers import SKIPPING, Handlers
 from logflume.streams.runtime.positions import Claim
 from logflume.streams.runtime.topics import prepare_topics
 from logflume.streams.seams import Plan
 
+from .applications import AppFile
 from .archives import Archive, find_archive, join_history, left_to_the_log
 from .claims import abandon, check_claimed, check_unused, claim, claim_of, release
 from .handover import (
@@ -58,6 +60,7 @@ class BackfillPlan:
         archive: what of the ranges is read from files: offsets up to the last one's end.
         token: tells this run, and those that go on with it, from any other.
         replaces: the application whose place this one shall take; None: none.
+        handlers: what becomes of records that cannot be processed.
         kept: where the cut and finished stages are kept for a run that goes on with it; None: nowhere.
     """
 
@@ -71,6 +74,7 @@ class BackfillPlan:
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
     kept: Kept | None = None
     replaces: str | None = None
+    handlers: Handlers = SKIPPING
 
     @property
     def records(self) -> int:
@@ -86,6 +90,7 @@ def plan_backfill(
     keep: str | None = None,
     replaces: str | None = None,
     cut: Mapping[TopicPartition, OffsetRange] | None = None,
+    handlers: Handlers | None = None,
 ) -> BackfillPlan:
     """Freeze the cut: the last stable offset of each source partition as of now, or that of a run that died. Changes nothing.
 
@@ -95,6 +100,8 @@ def plan_backfill(
         cut: what is read of partitions that another backfill reads too, unless this one goes on at a cut of its own.
         history: an archive of source topics (`archive_topic`), for records that the log does not have any more. Tables are
             read from the log alone: a live application fills its stores from there.
+        handlers: what becomes of records that cannot be processed; None: as the file says that the application is in
+            (`on_problem` and its like), else they are left out.
 
     Raises:
         UnknownName: a source topic does not exist.
@@ -103,6 +110,8 @@ def plan_backfill(
     """
     plan = load_plan()
     turns_of(plan)  # refuses what no job computes
+    if handlers is None:
+        handlers = load_plan.handlers() if isinstance(load_plan, AppFile) else SKIPPING
     kept = None if keep is None else Kept(keep)
     former = None if kept is None else kept.cut(plan)
     with connect(where) as log:
@@ -140,6 +149,7 @@ def plan_backfill(
         token,
         kept,
         replaces,
+        handlers,
     )
 
 
@@ -252,7 +262,14 @@ def _begun(log: Log, backfill: BackfillPlan, failpoint: Callable[[str], None]) -
             partitions = prepare_topics(plan, log.admin()).partitions
             failpoint("after-topics")
             step = StepPlan(
-                backfill.load_plan, backfill.where, backfill.ranges, partitions, {}, archive=backfill.archive, kept=kept
+                backfill.load_plan,
+                backfill.where,
+                backfill.ranges,
+                partitions,
+                {},
+                archive=backfill.archive,
+                kept=kept,
+                handlers=backfill.handlers,
             )
             yield _Begun(backfill, plan, producer, ours, step)
         except BaseException:

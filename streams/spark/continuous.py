@@ -23,7 +23,8 @@ from logflume.streams.runtime.failures import is_fatal
 from logflume.streams.seams import Plan
 
 from .batches import BatchDone, Batches, Compute, open_batches
-from .executors import cause_of, equip, raised_by
+from .executors import equip
+from .failures import cause_of, is_running
 from .membership import RunsElsewhere
 from .ranges import reachable
 from .runner import SparkRunner
@@ -106,22 +107,9 @@ def _computed_on(spark: SparkSession, where: str) -> Compute:
     runner = SparkRunner(spark, records_per_range=None, slices=1)
 
     def compute(step: StepPlan, plan: Plan, on_progress: Callable[[Progress], None]) -> StepResult:
-        try:
-            return runner.compute(replace(step, where=where), plan, on_progress)
-        except LogflumeError:
-            raise
-        except Exception as error:
-            is_passing = raised_by(error) in ("", TransportError.__name__) and _runs(spark)
-            kind = TransportError if is_passing else StreamsError
-            raise kind(f"Spark has not computed a micro-batch of {plan.application!r}: {cause_of(error)}") from error
+        return runner.compute(replace(step, where=where), plan, on_progress)
 
     return compute
-
-
-def _runs(spark: SparkSession) -> bool:
-    """Return whether Spark is there for another try."""
-    context = spark.sparkContext._jsc
-    return context is not None and not context.sc().isStopped()
 
 
 def _take(batches: Batches, on_batch: Callable[[BatchDone], None]) -> None:
@@ -157,7 +145,7 @@ def _follow(
         raise trigger.error
     failed = query.exception()
     if failed is not None and not stopping.is_set():
-        kind = TransportError if _runs(spark) else StreamsError  # nothing of the application runs in it: the log was away
+        kind = TransportError if is_running(spark) else StreamsError  # nothing of the application runs in it: the log was away
         raise kind(f"Structured Streaming has ended the query: {cause_of(failed)}")
 
 

@@ -6,9 +6,12 @@ With a local master they are this machine and this Python, and nothing has to tr
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shutil
 import tempfile
+import threading
+import time
 import uuid
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +25,7 @@ from logflume.streams.seams import Plan
 
 from . import probe, unpack
 from .applications import AppFile
+from .failures import cause_of, unless_gone
 from .session import SparkUnavailable, is_local
 
 if TYPE_CHECKING:
@@ -31,7 +35,9 @@ if TYPE_CHECKING:
 
 PROBES_PER_CORE = 2
 SHOWN_MAX = 5
-CAUSE_CHARS_MAX = 500
+WARNED_AFTER_S, LOOK_EVERY_S = 20.0, 0.5
+ASKED = ("spark.executor.memory", "spark.executor.cores", "spark.executor.instances", "spark.cores.max")
+_log = logging.getLogger("logflume.streams")
 
 
 def equip(spark: SparkSession, step: StepPlan) -> None:
@@ -51,10 +57,50 @@ def equip(spark: SparkSession, step: StepPlan) -> None:
         if beside:
             context.addPyFile(str(zipped(_served() / f"logflume-application-{uuid.uuid4().hex[:8]}.zip", files_of(beside))))
     work = pickled(step.load_plan)
-    problems = _problems(spark, work, step)
+    with warned_of_no_executors(spark):
+        problems = _problems(spark, work, step)
     if problems:
         more = f"; and {len(problems) - SHOWN_MAX} more" if len(problems) > SHOWN_MAX else ""
         raise SparkUnavailable(f"executors lack something: {'; '.join(problems[:SHOWN_MAX])}{more}")
+
+
+@contextmanager
+def warned_of_no_executors(spark: SparkSession, after_s: float = WARNED_AFTER_S) -> Iterator[None]:
+    """Say so where a cluster gives no executor for long: Spark itself waits for ever, and says it where nobody looks."""
+    if is_local(spark):
+        yield
+        return
+    done = threading.Event()
+    watcher = threading.Thread(target=_warn, args=(spark, done, after_s), name="spark-executors", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+
+
+def _warn(spark: SparkSession, done: threading.Event, after_s: float) -> None:
+    """Warn each time that executors are missing for so long."""
+    with unless_gone():
+        context = spark.sparkContext
+        since_s: float | None = None
+        while not done.wait(LOOK_EVERY_S):
+            if context._jsc.sc().getExecutorMemoryStatus().size() > 1:  # the driver is one
+                since_s = None
+                continue
+            now = time.monotonic()
+            since_s = now if since_s is None else since_s
+            if now - since_s >= after_s:
+                asked = (f"{name}={context.getConf().get(name)}" for name in ASKED if context.getConf().contains(name))
+                _log.warning(
+                    "no executor for %.0f s, still waiting: all cores of %s are taken, or no worker has the memory and cores "
+                    "that an executor asks for (%s)",
+                    now - since_s,
+                    context.master,
+                    ", ".join(asked) or "Spark's defaults: spark.executor.memory=1g",
+                )
+                since_s, after_s = now, 10 * after_s
 
 
 def pickled(load_plan: Callable[[], Plan]) -> bytes:
@@ -114,25 +160,6 @@ def _marked(state_root: str | None) -> Iterator[str | None]:
     Path(state_root).mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(prefix="is-shared-", dir=state_root) as marker:
         yield marker.name
-
-
-def cause_of(error: Exception) -> str:
-    """Return the line of a Python worker's traceback, or of Java's, that says what went wrong."""
-    text = str(error)
-    after = text.partition("Traceback (most recent call last):\n")[2].splitlines()
-    of_java = [line.removeprefix(": ") for line in text.splitlines() if line.startswith(": ")]
-    return next((line for line in [*after, *of_java] if line and not line.startswith(" ")), text)[:CAUSE_CHARS_MAX]
-
-
-def raised_by(error: Exception) -> str:
-    """Return the name of the exception that has ended a Python task; "": it was none, so that the task's process has ended.
-
-    >>> raised_by(Exception("Traceback (most recent call last):\\n  File ...\\nlogflume.log.errors.TransportError: away"))
-    'TransportError'
-    """
-    _, traceback, last = str(error).rpartition("Traceback (most recent call last):\n")
-    line = next((line for line in last.splitlines() if line and not line.startswith(" ")), "") if traceback else ""
-    return line.partition(":")[0].rpartition(".")[2]
 
 
 def pack(archive: Path) -> Path:

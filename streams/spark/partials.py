@@ -18,7 +18,7 @@ import numpy as np
 from logflume.log import Chunk, LogflumeError, TopicPartition, key_partitions
 from logflume.streams.graph import TimeWindow
 from logflume.streams.operators import Merge
-from logflume.streams.runtime.handlers import Handlers, OnProblem, StreamsError
+from logflume.streams.runtime.handlers import SKIPPING, Handlers, StreamsError
 from logflume.streams.runtime.merge import Input, Run
 from logflume.streams.runtime.outputs import Columns, TaskOutputs
 from logflume.streams.runtime.problems import TaskProblems
@@ -86,8 +86,8 @@ class _Running:
     times_ms: dict[int, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, form: RangeForm, name: str) -> _Running:
-        problems = TaskProblems(name, handlers=Handlers.all(OnProblem.SKIP), keeps_letters=False)
+    def of(cls, form: RangeForm, name: str, handlers: Handlers) -> _Running:
+        problems = TaskProblems(name, handlers=handlers, keeps_letters=False)
         outputs = TaskOutputs(form.outputs)
         stores = {spec.name: Store(spec) for spec in form.program.stores}
         return cls(form, problems, outputs, stores, form.program.bind(stores, outputs, problems))
@@ -131,16 +131,19 @@ def run_range(
     chunks: Iterator[Chunk],
     readers: Mapping[str, RangeForm],
     partitions: Mapping[str, int],
+    *,
+    handlers: Handlers = SKIPPING,
 ) -> Iterator[OutputRows | PartialRows | RangeEnd | None]:
     """Run a form over the chunks of one range, in offset order; give None after each chunk.
 
     Args:
         readers: Repartition node -> form of the sub-topology that reads it, run here on what would be written.
         partitions: topic -> number of partitions.
+        handlers: what becomes of records that cannot be processed.
     """
     name = f"{form.subtopology}.{source.partition}"
-    own = _Running.of(form, name)
-    combined = {node: _Running.of(reader, name) for node, reader in readers.items()}
+    own = _Running.of(form, name, handlers)
+    combined = {node: _Running.of(reader, name, handlers) for node, reader in readers.items()}
     own.observe(source.partition, 0, -1)
     time_ms = -1
     for chunk in chunks:

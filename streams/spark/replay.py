@@ -19,7 +19,7 @@ import numpy as np
 from logflume.log import Chunk, Headers, TopicPartition
 from logflume.log.records import I64
 from logflume.streams.operators import BoundProgram, Slice
-from logflume.streams.runtime.handlers import Handlers, OnProblem
+from logflume.streams.runtime.handlers import SKIPPING, Handlers
 from logflume.streams.runtime.merge import FOREVER
 from logflume.streams.runtime.opening import TOMBSTONES_SURE_S
 from logflume.streams.runtime.outputs import Columns
@@ -168,7 +168,7 @@ class Replay:
     own: Slice | None = None
     following: tuple[str, ...] = ()
     is_ahead: bool = False
-    handlers: Handlers = field(default_factory=lambda: Handlers.all(OnProblem.SKIP))
+    handlers: Handlers = SKIPPING
     dead_letter_topic: str | None = None
     read_records: int = 0
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,8 @@ from logflume.streams.seams import Plan
 
 from .bundles import Bundled, unbundled
 from .costs import Cost, Costed, cost_of
-from .executors import equip
+from .executors import equip, warned_of_no_executors
+from .failures import failures_of, unless_gone
 from .kept import Kept, stage_names
 from .partials import RangeEnd, decode_range_end
 from .ranges import reachable
@@ -85,23 +87,28 @@ class SparkRunner:
         return self._compute([(step, plan)], on_progress)[0]
 
     def _compute(self, jobs: Sequence[tuple[StepPlan, Plan]], on_progress: Callable[[Progress], None]) -> list[SparkResult]:
-        done, at = threading.Event(), _At()
-        watcher = threading.Thread(target=self._watch, args=(done, at, on_progress), name="spark-progress", daemon=True)
-        watcher.start()
-        try:
+        at = _At()
+        what = f"computed {', '.join(repr(plan.application) for _, plan in jobs)}"
+        with (
+            failures_of(self.spark, what),
+            warned_of_no_executors(self.spark),
+            self._watched(at, on_progress),
+            ExitStack() as made,
+        ):
             staged = [self.stages(step, plan) for step, plan in jobs]
             frames = [_Frames(self.spark, step, plan, at) for step, plan in jobs]
+            for own in frames:
+                made.callback(_forget, own.made)
             names = [stage_names(stages, is_bundled=True) for stages in staged]
             shared = self._shared(frames, staged, names)
+            made.callback(_forget, shared.frames)
             for number, (own, stages) in enumerate(zip(frames, staged, strict=True)):
                 for place, (stage, name) in enumerate(zip(stages, names[number], strict=True)):
                     own.add(stage, name, shared.by_place.get((number, place)))
             results = [self._result(own) for own in frames]
             results[-1].read_once.extend(shared.frames)
+            made.pop_all()  # from here on they are the results'
             return results
-        finally:
-            done.set()
-            watcher.join()
 
     def stages(self, step: StepPlan, plan: Plan) -> list[Stage]:
         """Return the stages as which a step is computed here."""
@@ -132,13 +139,26 @@ class SparkRunner:
         is_large = sum(stage.cost.rows for stage in done) >= self.in_place_from_rows
         return SparkResult(frames.step.where, frames.made, ends, frames.sliced, done, looks_at_places=is_large)
 
+    @contextmanager
+    def _watched(self, at: _At, on_progress: Callable[[Progress], None]) -> Iterator[None]:
+        """Tell how far the stages are that run in the context."""
+        done = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(done, at, on_progress), name="spark-progress", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
+
     def _watch(self, done: threading.Event, at: _At, on_progress: Callable[[Progress], None]) -> None:
-        tracker = self.spark.sparkContext.statusTracker()
-        while not done.wait(WATCH_EVERY_S):
-            for stage_id in tracker.getActiveStageIds():
-                stage = tracker.getStageInfo(stage_id)
-                if stage is not None:
-                    on_progress(Progress(f"{at.stage}: tasks", stage.numCompletedTasks, stage.numTasks))
+        with unless_gone():
+            tracker = self.spark.sparkContext.statusTracker()
+            while not done.wait(WATCH_EVERY_S):
+                for stage_id in tracker.getActiveStageIds():
+                    stage = tracker.getStageInfo(stage_id)
+                    if stage is not None:
+                        on_progress(Progress(f"{at.stage}: tasks", stage.numCompletedTasks, stage.numTasks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +205,9 @@ class SparkResult:
             writers.append(bundles.selectExpr("name", "partition", "timestamp_ms", writer, f"{is_sliced} AS is_sliced"))
         found = _union(writers).groupBy("name", "partition")
         together = "min(writer) = max(writer) AND NOT bool_or(is_sliced)"
-        rows = found.agg(*_sql_columns("sum(timestamp_ms) AS records", f"{together} AS is_together")).collect()
+        places = found.agg(*_sql_columns("sum(timestamp_ms) AS records", f"{together} AS is_together"))
+        with failures_of(places.sparkSession, "counted the results"):
+            rows = places.collect()
         return {(row.name, row.partition): _Place(row.records, row.is_together) for row in rows}
 
     def write(self, target: Target, kinds: frozenset[RowKind]) -> Written:
@@ -216,7 +238,8 @@ class SparkResult:
             cores = self.frames[0].sparkSession.sparkContext.defaultParallelism
             in_place.append(_union(shuffled).repartition(cores, "name", "partition").sortWithinPartitions(*_BY_TOPIC))
         written = _union(in_place).mapInArrow(RowsToLog(self.where, target, unbundled), WRITTEN)
-        return Written.of([written.toArrow()])
+        with failures_of(written.sparkSession, "written the results"):
+            return Written.of([written.toArrow()])
 
     def then(self, later: SparkResult) -> SparkResult:
         """See `StepResult.then`."""
@@ -232,8 +255,14 @@ class SparkResult:
 
     def release(self) -> None:
         """Let Spark forget the rows."""
-        for frame in self.frames + self.read_once:
-            frame.unpersist()
+        _forget(self.frames + self.read_once)
+
+
+def _forget(frames: Sequence[DataFrame]) -> None:
+    """Let Spark forget frames; waits for executors: what they still say when a session stops is a page of Java's errors."""
+    with unless_gone():
+        for frame in frames:
+            frame.unpersist(blocking=True)
 
 
 @dataclass(slots=True)

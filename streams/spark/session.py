@@ -13,12 +13,15 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from logflume.log import InvalidInput, LogflumeError
+
+from .failures import bottom_of, unless_gone
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 JAVA_MIN = 17
 MASTER_TIMEOUT_S = 10.0
+MASTERS = re.compile(r"spark://.+|yarn|k8s://.+|local(\[(\*|[1-9]\d*)(\s*,\s*[1-9]\d*)?\])?|local-cluster\[.+\]")
 NEEDED = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
@@ -132,7 +136,16 @@ def check_spark() -> None:
 
 
 def check_master(master: str) -> None:
-    """Raise SparkUnavailable unless a master of `spark://HOST:PORT[,HOST:PORT]` answers; Spark itself would try for a minute."""
+    """Refuse a master that Spark does not know, or that does not answer: Spark itself would try for a minute.
+
+    Raises:
+        InvalidInput: it is no URL of a master.
+        SparkUnavailable: none of `spark://HOST:PORT[,HOST:PORT]` answers.
+    """
+    if not MASTERS.fullmatch(master):
+        raise InvalidInput(
+            f"no master {master!r}; expected spark://HOST:PORT, yarn, k8s://HOST:PORT, or this machine: local[CORES], local[*]"
+        )
     if not master.startswith("spark://"):
         return
     reasons = []
@@ -181,17 +194,25 @@ def open_session(name: str, settings: SparkSettings | None = None) -> SparkSessi
     return spark
 
 
+def close_session(spark: SparkSession) -> None:
+    """Stop a session, one whose process has ended too."""
+    with unless_gone():
+        spark.stop()
+
+
 def _context(name: str, settings: SparkSettings) -> SparkContext:
     """Start Spark's driver, or join the one that spark-submit has started."""
     from pyspark import SparkConf, SparkContext
 
     wishes = settings.wishes()
-    check_master(wishes.get("spark.master", ""))
+    if "spark.master" in wishes:
+        check_master(wishes["spark.master"])
     _prepare_environment(settings)
     start = SparkConf(loadDefaults=False)
     for key, value in wishes.items():
         start.set(key, value)
-    SparkContext._ensure_initialized(conf=start)  # the files of settings are known from here on
+    with starting():
+        SparkContext._ensure_initialized(conf=start)  # the files of settings are known from here on
     conf = SparkConf()
     for key, value in ({QUIET: "false"} | wishes).items():  # Spark's start-up itself says true
         conf.set(key, value)
@@ -203,9 +224,24 @@ def _context(name: str, settings: SparkSettings) -> SparkContext:
     python = conf.get("spark.pyspark.python", sys.executable if master.startswith("local") else None)
     if python:
         os.environ.setdefault("PYSPARK_PYTHON", python)
-    context = SparkContext(conf=conf)
+    with starting():
+        context = SparkContext(conf=conf)
     context.setLogLevel(str(conf.get("spark.log.level")))
     return context
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """Say why Spark has not started. Raises SparkUnavailable."""
+    try:
+        yield
+    except Exception as error:
+        why = bottom_of(error)
+        if "JAVA_GATEWAY_EXITED" in why:
+            why = "its process has ended at once; what it said about that is printed above"
+        raise SparkUnavailable(
+            f"Spark has not started: {why}. Look at the master and the settings (--conf, --properties-file, spark-defaults.conf)"
+        ) from error
 
 
 def _prepare_environment(settings: SparkSettings) -> None:

@@ -24,7 +24,7 @@ from logflume.log import Chunk, Log, LogflumeError, TopicPartition, TransportErr
 from logflume.streams.kernels import kernel_loader
 from logflume.streams.operators import OperatorProgram, Region, Slice
 from logflume.streams.runtime.failures import is_fatal
-from logflume.streams.runtime.handlers import Handlers, OnProblem
+from logflume.streams.runtime.handlers import SKIPPING, Handlers
 from logflume.streams.runtime.task import task_name
 from logflume.streams.seams import Plan, SubTopology, changelog_topic
 from logflume.streams.state import Checkpoint
@@ -90,7 +90,7 @@ class StepPlan:
     archive: Archive = field(default_factory=dict)
     kept: Kept | None = None
     token: str = ""
-    handlers: Handlers = field(default_factory=lambda: Handlers.all(OnProblem.SKIP))
+    handlers: Handlers = SKIPPING
     dead_letter_topic: str | None = None
 
     def read(self, log: Log, wanted: OffsetRange) -> Iterator[Chunk]:
@@ -197,8 +197,9 @@ class RangeRunner:
 
     def _run(self, form: RangeForm, readers: Mapping[str, RangeForm], log: Log, at: int, read: Read) -> Paced:
         number, wanted = self.ranges[at]
-        writer = RowWriter(form.outputs, self.step.partitions, wanted.partition, number=number)
-        for part in run_range(form, wanted.topic_partition, read(log, wanted), readers, self.step.partitions):
+        step, records = self.step, read(log, wanted)
+        writer = RowWriter(form.outputs, step.partitions, wanted.partition, number=number)
+        for part in run_range(form, wanted.topic_partition, records, readers, step.partitions, handlers=step.handlers):
             if part is None:
                 yield None
             else:

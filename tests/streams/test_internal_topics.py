@@ -153,3 +153,18 @@ def test_rows_of_another_version_of_the_application_are_refused(others: tuple[Co
 def test_other_bytes_are_refused_in_words(data: bytes, message: str) -> None:
     with pytest.raises(DecodeError, match=message):
         serde(ROW_FORMAT, WRITTEN).decode(data)
+
+
+@pytest.mark.parametrize("nulls", [0, 1, 2])
+def test_what_is_only_counted_by_another_key_is_counted_beside_nulls_too(nulls: int) -> None:
+    """No column is wanted behind the internal topic, so its rows are empty, and are none where the value is null."""
+    app = lf.App("counted")
+    app.stream("in", Row).select_key(lambda record: "all").group_by_key().aggregate(n=lf.count()).to("by-callable")
+    app.stream("in", Row).group_by(col.s).aggregate(n=lf.count()).to("by-column")
+    driver = TopologyTestDriver(app, on_problem="skip")
+    rows: list[Any] = [row(n) for n in range(1, 5)]
+    records = [(f"k{n}", each, n) for n, each in enumerate([*rows, *[None] * nulls, *rows])]
+    driver.input("in").send_together(records)
+    newest = {record.key: record.value["n"] for record in driver.output("by-column").read()}
+    assert sum(newest.values()) == 2 * len(rows)
+    assert driver.output("by-callable").read()[-1].value == {"n": 2 * len(rows)}

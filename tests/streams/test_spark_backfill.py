@@ -18,7 +18,7 @@ import pytest
 from logflume.log import InvalidInput, Log, TopicPartition, connect
 from logflume.log.registry import RegistryServer
 from logflume.log.schemas import BIGINT, STRING, TIMESTAMP, Column, FormatSpec, array, of_topic, serde
-from logflume.streams.runtime import Engine, EngineOptions
+from logflume.streams.runtime import Engine, EngineOptions, StreamsError
 from logflume.streams.spark import (
     BackfillPlan,
     BatchDone,
@@ -38,7 +38,19 @@ from ..end_to_end._delays import DELAYS, flight, load, send, wait_for
 from ..log._server_process import ServerProcess
 from ._kills import KillOnce
 from ._replace_apps import expected, maker, sell, table
-from ._spark_apps import ORDERS, PARTITIONS, WAIT_S, Once, create_inputs, final_results, loader, make_plan, run_live, send_orders
+from ._spark_apps import (
+    ORDERS,
+    PARTITIONS,
+    WAIT_S,
+    Once,
+    create_inputs,
+    final_results,
+    loader,
+    make_plan,
+    own_topics,
+    run_live,
+    send_orders,
+)
 from ._spark_session import NEEDS_JAVA, ROOT, SPARK_WAIT_S, spark_session
 from .running import until
 
@@ -289,6 +301,26 @@ def test_spark_takes_the_place_of_an_application(log: Log, spark: Any) -> None:
     assert b"e" in table(log)
     run_backfill(planned, SparkRunner(spark))
     assert table(log) == expected(40)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@NEEDS_JAVA
+def test_a_job_that_fails_on_spark_says_why_and_leaves_nothing_behind(log: Log, spark: Any) -> None:
+    send_orders(log, 300, seed=15, start_ms=5_000_000)
+    before, held = own_topics(log), spark.sparkContext._jsc.getPersistentRDDs().size()
+
+    def overtake(reached: str) -> None:
+        if reached == "after-topics":
+            log.admin().delete_records({ORDERS[0]: 5})
+
+    with pytest.raises(
+        StreamsError, match=r"Spark has not computed 'batch': .*RangeLost: orders-0 starts at offset 5.*retention"
+    ):
+        run_backfill(plan_backfill(loader("batch", "repartition"), log.where), SparkRunner(spark), failpoint=overtake)
+    assert own_topics(log) == before
+    assert log.admin().group_offsets("batch") == {}
+    assert spark.sparkContext._jsc.getPersistentRDDs().size() == held
 
 
 def test_a_failed_backfill_leaves_nothing_behind(log: Log) -> None:

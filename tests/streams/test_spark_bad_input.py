@@ -18,11 +18,12 @@ import pytest
 
 import logflume.streams as lf
 from logflume.log import InvalidInput, Log, LogflumeError, TopicPartition, UnknownName, connect
-from logflume.streams.runtime import EngineOptions
+from logflume.streams.runtime import EngineOptions, StreamsError
 from logflume.streams.seams import Plan
-from logflume.streams.spark import LocalRunner, OffsetRange, RangeLost, plan_backfill, run_backfill
+from logflume.streams.spark import AppFile, LocalRunner, OffsetRange, RangeLost, plan_backfill, run_backfill
 from logflume.streams.spark.batches import open_batches
-from logflume.streams.spark.executors import cause_of, pickled
+from logflume.streams.spark.executors import pickled
+from logflume.streams.spark.failures import cause_of
 from logflume.streams.spark.probe import Probe
 from logflume.streams.spark.ranges import read_range
 
@@ -85,6 +86,47 @@ def test_a_global_table_of_which_retention_takes_rows_before_it_is_read(log: Log
     ends = log.admin().end_offsets([TopicPartition("items", p) for p in range(PARTITIONS)])
     said = refused(log, lambda log: log.admin().delete_records(ends), when="before", kind="global")
     assert isinstance(said, RangeLost)
+
+
+STRICT = """
+import msgspec
+import logflume as lf
+from logflume import col
+
+
+class Order(msgspec.Struct):
+    item: str
+    amount: int
+
+
+def asked(problem):
+    return "skip" if problem.offset < 0 else "stop"
+
+
+app = lf.App("strict", {said})
+app.stream("orders", Order).group_by(col.item).aggregate(orders=lf.count()).to("strict")
+if __name__ == "__main__":
+    app.run()
+"""
+
+
+@pytest.mark.parametrize("records_per_range", [None, 50])
+@pytest.mark.parametrize("said", ['on_problem="stop"', 'on_decode="stop"', "on_problem=asked"])
+def test_an_application_that_stops_at_a_broken_record_is_not_handed_over(
+    log: Log, said: str, records_per_range: int | None, tmp_path: Path
+) -> None:
+    producer = log.producer()
+    producer.send("orders", b"{broken", timestamp_ms=6_000_000)
+    producer.flush()
+    file = tmp_path / "strict.py"
+    file.write_text(STRICT.format(said=said))
+    before = own_topics(log)
+    with pytest.raises(StreamsError, match=r"cannot process orders-\d offset \d+ \(decode\).*on_problem='skip'"):
+        run_backfill(plan_backfill(AppFile(str(file)), log.where), LocalRunner(records_per_range))
+    assert own_topics(log) == before
+    assert not log.admin().group_offsets("strict")
+    file.write_text(STRICT.format(said='on_problem="skip"'))
+    assert run_backfill(plan_backfill(AppFile(str(file)), log.where), LocalRunner(records_per_range)).problems["decode"] >= 1
 
 
 class Ticking(lf.Processor):
@@ -170,7 +212,7 @@ def test_the_cause_of_an_executor_is_the_line_that_says_it() -> None:
 WITHOUT_ROOM = f"""
 import resource, sys
 from logflume.log import LogflumeError
-from logflume.streams.spark import LocalRunner, plan_backfill, run_backfill
+from logflume.streams.spark import AppFile, LocalRunner, plan_backfill, run_backfill
 from tests.streams._spark_apps import loader
 resource.setrlimit(resource.RLIMIT_FSIZE, ({256 << 10}, resource.RLIM_INFINITY))
 try:

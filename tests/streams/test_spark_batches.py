@@ -26,7 +26,7 @@ from logflume.streams.spark import batches as batches_module
 from logflume.streams.spark.batches import BatchDone, Batches, open_batches
 from logflume.streams.spark.claims import delete_topics
 from logflume.streams.spark.continuous import keep_on
-from logflume.streams.spark.executors import raised_by
+from logflume.streams.spark.failures import raised_by
 from logflume.streams.spark.membership import RunsElsewhere
 from logflume.streams.spark.steps import StepPlan, passing_told
 

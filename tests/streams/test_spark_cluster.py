@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import time
@@ -13,15 +14,19 @@ from typing import Any
 
 import pytest
 
-from logflume.log import InvalidInput, TopicPartition, connect
+from logflume.log import InvalidInput, LogflumeError, TopicPartition, TransportError, connect
+from logflume.streams.runtime import StreamsError
 from logflume.streams.spark import SparkSettings, SparkUnavailable, parse_conf
-from logflume.streams.spark.executors import files_of, pack, zipped
+from logflume.streams.spark.executors import files_of, pack, warned_of_no_executors, zipped
+from logflume.streams.spark.failures import failures_of
 from logflume.streams.spark.probe import Probe
-from logflume.streams.spark.session import check_master, refuse_speculation
+from logflume.streams.spark.runner import SparkResult
+from logflume.streams.spark.session import check_master, close_session, refuse_speculation, starting
 
 from .._java import quick_spark
 from ..end_to_end._command import LOGFLUME, free_port, run
 from ..end_to_end._delays import DELAYS, flight, load, send, wait_for
+from ..log._client_tools import wait_until
 from ..log._server_process import ServerProcess
 from ._replace_apps import table
 from ._spark_cluster import WAIT_S, Cluster, python_without_the_package
@@ -291,9 +296,93 @@ def test_a_master_that_is_not_there_is_said_at_once() -> None:
         check_master("spark://nowhere")
 
 
+@pytest.mark.parametrize("master", ["foo", "local[x]", "local[0]", "spark:/host:7077", "host:7077", "", "Yarn"])
+def test_what_is_no_master_is_refused_before_spark_starts(master: str) -> None:
+    with pytest.raises(
+        InvalidInput, match=rf"no master {re.escape(repr(master))}; expected spark://HOST:PORT, yarn, .*local\[CORES\]"
+    ):
+        check_master(master)
+
+
+@pytest.mark.parametrize(
+    "master", ["local", "local[*]", "local[3]", "local[2, 4]", "local-cluster[2,1,1024]", "yarn", "k8s://https://h:1"]
+)
+def test_masters_that_spark_knows_are_left_to_it(master: str) -> None:
+    check_master(master)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("[JAVA_GATEWAY_EXITED] Java gateway process exited.", "its process has ended at once; what it said .* printed above"),
+        ('An error\n: a.NumberFormatException: For "abc"\n\tat a', '.*NumberFormatException: For "abc"'),
+        (
+            "An error\n: k.ClientException: An error\n\tat a\nCaused by: java.net.UnknownHostException: x\n\tat b",
+            ".*UnknownHost.*x",
+        ),
+    ],
+)
+def test_a_spark_that_does_not_start_says_why(said: str, why: str) -> None:
+    with pytest.raises(SparkUnavailable, match=f"Spark has not started: {why}.*settings"), starting():
+        raise RuntimeError(said)
+
+
 def test_an_executor_without_the_archive_says_so(tmp_path: Path) -> None:
     said = list(Probe(b"", "", None, str(tmp_path / "orders-0.parquet"))(0))
     assert f"does not see {tmp_path}/orders-0.parquet: an archive has to be in a directory that all executors share" in said[0]
+
+
+def test_nothing_is_on_its_way_to_executors_once_a_result_is_released() -> None:
+    waited: list[bool] = []
+    frames: list[Any] = [SimpleNamespace(unpersist=lambda blocking=False: waited.append(blocking)) for _ in range(2)]
+    SparkResult("", frames[:1], [], [], [], looks_at_places=False, read_once=frames[1:]).release()
+    assert waited == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("said", "is_stopped", "kind"),
+    [
+        ("Job aborted: ExecutorLostFailure (executor 1 exited)", False, TransportError),
+        ("Job aborted: ExecutorLostFailure (executor 1 exited)", True, StreamsError),
+        ("Traceback (most recent call last):\n  File x\nlogflume.streams.spark.ranges.RangeLost: gone\n", False, StreamsError),
+    ],
+)
+def test_what_spark_has_not_done_is_an_error_of_ours(said: str, is_stopped: bool, kind: type[LogflumeError]) -> None:
+    context = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: is_stopped)))
+    spark: Any = SimpleNamespace(sparkContext=context)
+    with pytest.raises(kind, match=r"Spark has not computed 'a': .*(ExecutorLost|RangeLost)"), failures_of(spark, "computed 'a'"):
+        raise RuntimeError(said)
+
+
+def test_a_spark_whose_process_has_ended_is_told_of_once() -> None:
+    """Neither by what asks it in passing, nor when it is stopped."""
+    from py4j.protocol import Py4JNetworkError
+
+    def gone(*_: object, **__: object) -> Any:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+    context = SimpleNamespace(_jsc=SimpleNamespace(sc=gone), master="spark://m:7077", statusTracker=gone)
+    spark: Any = SimpleNamespace(sparkContext=context, stop=gone)
+    told = pytest.raises(StreamsError, match="Spark has not computed 'a': Answer from Java side is empty")
+    with told, failures_of(spark, "computed 'a'"), warned_of_no_executors(spark, after_s=0.0):
+        gone()
+    frames: list[Any] = [SimpleNamespace(unpersist=gone)]
+    SparkResult("", frames, [], [], [], looks_at_places=False).release()
+    close_session(spark)
+
+
+def test_a_cluster_that_gives_no_executor_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    """Java's side of Spark is played: a driver alone, as where workers have less memory than an executor asks for."""
+    asked = {"spark.executor.memory": "8g"}
+    conf = SimpleNamespace(get=asked.get, contains=asked.__contains__)
+    java = SimpleNamespace(sc=lambda: SimpleNamespace(getExecutorMemoryStatus=lambda: SimpleNamespace(size=lambda: 1)))
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="spark://m:7077", _jsc=java, getConf=lambda: conf))
+    with warned_of_no_executors(spark, after_s=0.0):
+        wait_until(lambda: bool(caplog.messages))
+    (said,) = caplog.messages
+    assert "no executor for" in said
+    assert "all cores of spark://m:7077 are taken, or no worker has the memory" in said
+    assert "(spark.executor.memory=8g)" in said
 
 
 def test_settings_that_cannot_be_right_are_refused(tmp_path: Path) -> None:
