@@ -65,7 +65,7 @@ def backfill(
             help="Take the place of this application, in its result topics too; it runs until you are told to stop it.",
         ),
     ] = None,
-    abort: Annotated[bool, typer.Option("--abort", help="Take back what a backfill that was killed has left.")] = False,
+    abort: Annotated[bool, typer.Option("--abort", help="Take back what backfills that were killed have left.")] = False,
     history: Annotated[
         str | None,
         typer.Option(metavar="PATH", help="An archive (logflume archive) for what the log does not have any more; s3://... too."),
@@ -93,22 +93,20 @@ def backfill(
     with connect_as_owner(address) as log, ExitStack() as stack:
         jobs = [stack.enter_context(opened(log, file, None, functions)) for file in files or []]
         jobs += [stack.enter_context(opened(log, None, text, functions)) for text in execute or []]
+        if abort:
+            take_back([job.load_plan for job in jobs], address, checkpoint, as_json)
+            return
         if len(jobs) > 1:
-            run_all(jobs, address, engine, settings, dry_run, checkpoint, replaces, abort, history, as_json)
+            run_all(jobs, address, engine, settings, dry_run, checkpoint, replaces, history, as_json)
             return
         (job,) = jobs
-        load_plan = job.load_plan
-        from logflume.streams.spark import abort_backfill, plan_backfill
+        from logflume.streams.spark import plan_backfill
 
-        if abort:
-            abort_backfill(load_plan, address, keep=checkpoint)
-            print("taken back: nothing of it is left")
-            return
         if job.is_done and not dry_run:
             message = f"its history was handed over by a run that ended then; {job.start()}"
             print(json.dumps({"message": message}) if as_json else message)
             return
-        planned = plan_backfill(load_plan, address, history=history, keep=checkpoint, replaces=replaces or job.replaces)
+        planned = plan_backfill(job.load_plan, address, history=history, keep=checkpoint, replaces=replaces or job.replaces)
         if dry_run:
             show_estimate(planned, engine, settings, as_json)
             return
@@ -122,6 +120,21 @@ def check_names(files: Sequence[Path]) -> None:
         raise InvalidInput("two files have the same name: executors could not tell them apart; rename one")
 
 
+def take_back(loads: Sequence[Callable[[], Plan]], address: str, checkpoint: str | None, as_json: bool) -> None:
+    """Take back what is left of one or several, and say of which something was."""
+    from logflume.streams.spark import abort_backfill, abort_together
+
+    if len(loads) == 1:
+        abort_backfill(loads[0], address, keep=checkpoint)
+        print(json.dumps({"taken_back": True}) if as_json else "taken back: nothing of it is left")
+        return
+    for application, is_taken_back in sorted(abort_together(loads, address, keep=checkpoint).items()):
+        if as_json:
+            print(json.dumps({"application": application, "taken_back": is_taken_back}))
+        else:
+            print(f"{application}: {'taken back, nothing of it is left' if is_taken_back else 'it has no unfinished backfill'}")
+
+
 def run_all(
     jobs: Sequence[Job],
     address: str,
@@ -130,16 +143,16 @@ def run_all(
     dry_run: bool,
     checkpoint: str | None,
     replaces: str | None,
-    abort: bool,
     history: str | None,
     as_json: bool,
 ) -> None:
     """Compute several in one job, or show what that would be."""
     from logflume.streams.spark import plan_together, read_once
 
-    if replaces is not None or abort or any(job.replaces or job.is_done for job in jobs):
+    if replaces is not None or any(job.replaces or job.is_done for job in jobs):
         raise InvalidInput(
-            "what takes the place of a query, or is taken back (--abort), is given alone: each asks for its own stop"
+            "what takes the place of an application or a query is given alone: one takes the place of one, which has to be "
+            "stopped in the middle of its hand-over"
         )
     planned = plan_together([job.load_plan for job in jobs], address, history=history, keep=checkpoint)
     for each in planned:

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from .applications import AppFile, app_of
     from .archives import ArchiveUnreadable
     from .archiving import Meeting, archive_topic, check_archive, keep_archiving
-    from .backfill import BackfillPlan, abort_backfill, plan_backfill, plan_together, run_backfill, run_together
+    from .backfill import BackfillPlan, abort_backfill, abort_together, plan_backfill, plan_together, run_backfill, run_together
     from .batches import BatchDone, open_batches
     from .continuous import run_continuously
     from .estimates import Estimate, HotKey, StageEstimate, estimate_backfill, read_once
@@ -56,6 +56,7 @@ _HOME = {
     "open_session": "session",
     "parse_conf": "session",
     "abort_backfill": "backfill",
+    "abort_together": "backfill",
     "plan_backfill": "backfill",
     "plan_together": "backfill",
     "read_once": "estimates",
@@ -68,6 +69,7 @@ _HOME = {
 
 __all__ = [
     "abort_backfill",
+    "abort_together",
     "AppFile",
     "ArchiveUnreadable",
     "BackfillPlan",

@@ -18,7 +18,7 @@ from logflume.log import Chunk, InvalidInput, Log, LogflumeError
 from logflume.streams.planner import plan
 from logflume.streams.runtime.topics import prepare_topics
 from logflume.streams.seams import Plan
-from logflume.streams.spark import BackfillReport, LocalRunner, SparkRunner, plan_together, run_together
+from logflume.streams.spark import BackfillReport, LocalRunner, SparkRunner, abort_together, plan_together, run_together
 from logflume.streams.spark.ranges import OffsetRange, reachable
 from logflume.streams.spark.sharing import Reading, shared_places
 from logflume.streams.spark.stages import stages_of
@@ -167,17 +167,34 @@ def stop() -> None:
     raise InvalidInput("stopped here")
 
 
+def killed_at(log: Log, failpoint: str, folder: Path, keep: Path) -> None:
+    """Have a process compute READ_ALIKE together that kills itself."""
+    process = "tests.streams._backfill_process"
+    command = [sys.executable, "-m", process, reachable(log), "batch", "+".join(READ_ALIKE), failpoint, str(folder / "killed")]
+    killed = subprocess.run([*command, str(keep)], cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+
+
 @pytest.mark.parametrize("failpoint", ["after-topics", "after-job", "after-send-offsets", "writing", "after-write"])
 def test_a_killed_job_is_gone_on_with(log: Log, failpoint: str, tmp_path: Path) -> None:
     keep = tmp_path / "kept"
-    process = "tests.streams._backfill_process"
-    command = [sys.executable, "-m", process, reachable(log), "batch", "+".join(READ_ALIKE), failpoint, str(tmp_path / "killed")]
-    killed = subprocess.run([*command, str(keep)], cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    killed_at(log, failpoint, tmp_path, keep)
     send_orders(log, 30, seed=2, start_ms=9_000_000)
     for kind, report in zip(READ_ALIKE, together(log, LocalRunner(), READ_ALIKE, keep), strict=True):
         assert report.records == 400, "it goes on at its cut"
         check_as_live(log, kind, report, tmp_path)
+
+
+def test_what_a_killed_job_has_left_of_several_is_taken_back(log: Log, tmp_path: Path) -> None:
+    keep, loads = tmp_path / "kept", [loader(f"batch-{kind}", kind) for kind in READ_ALIKE]
+    killed_at(log, "after-commit", tmp_path, keep)
+    first, *others = (f"batch-{kind}" for kind in READ_ALIKE)
+    assert abort_together(loads, log.where, keep=str(keep)) == {first: False} | dict.fromkeys(others, True)
+    assert not [topic for topic in own_topics(log) if topic.startswith(tuple(others))]
+    assert [group for group in log.admin().list_groups() if group.startswith("batch-")] == [first]
+    assert [path.parent.name for path in keep.rglob("cut.json")] == [first], "it was handed over, and then killed"
+    with pytest.raises(InvalidInput, match="there is no unfinished backfill of applications 'batch-counted', 'batch-direct'"):
+        abort_together(loads, log.where, keep=str(keep))
 
 
 def test_what_cannot_be_computed_together_is_refused(log: Log) -> None:
