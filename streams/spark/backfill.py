@@ -91,7 +91,8 @@ def plan_backfill(
     Args:
         replaces: an application whose place this one takes, in its result topics too (`replacing.py`); it may run meanwhile.
         keep: a directory in which the run keeps what it has finished; one that holds what another run has kept is gone on with.
-        cut: what is read of partitions that another backfill reads too, unless this one goes on at a cut of its own.
+        cut: what is read of partitions that another backfill reads too, to the same ends, unless this one goes on at a cut of
+            its own. Where they begin is for each to say: what is a stream here, from an archive, may be a table there.
         history: an archive of source topics (`archive_topic`), for records that the log does not have any more. Tables are
             read from the log alone: a live application fills its stores from there.
 
@@ -119,7 +120,7 @@ def plan_backfill(
     archive = find_archive(history, [topic for topic in topics if topic not in tables]) if history else {}
     logged = {tp: OffsetRange(*tp, starts[tp], max(starts[tp], ends[tp])) for tp in every}
     ranges = {tp: join_history(whole, archive.get(tp, ())) for tp, whole in logged.items()}
-    ranges |= {tp: whole for tp, whole in (cut or {}).items() if tp in ranges}
+    ranges |= {tp: ranges[tp].up_to(whole.end) for tp, whole in (cut or {}).items() if tp in ranges}
     goes_on = former is not None and held is not None and held.token == former.token
     token = uuid.uuid4().hex
     if goes_on:

@@ -141,11 +141,10 @@ def read_once(backfills: Sequence[BackfillPlan], *, cores: int | None) -> list[t
         plans = [backfill.load_plan() for backfill in backfills]
         staged = [_staged(log, *each, cores, 0)[1] for each in zip(backfills, plans, strict=True)]
     told = []
-    for places in shared_places(list(zip(plans, staged, strict=True))):
-        number, place = places[0]
-        name = staged[number][place].subtopology
-        sub = next(sub for sub in plans[number].subtopologies if sub.name == name)
-        told.append((sorted(set(sub.program.sources.values())), [plans[each].application for each, _ in places]))
+    for places in shared_places(staged):
+        reads = Counter(topic for number, place in places for topic in staged[number][place].reads)
+        several = sorted(topic for topic, readers in reads.items() if readers > 1)
+        told.append((several, [plans[number].application for number, _ in places]))
     return told
 
 
@@ -249,9 +248,8 @@ def on_sample(stage: Stage, sample: StepPlan) -> Stage:
         topic = work.ranges[0][1].topic
         ranges = ranges_of(sample, topic, sample.partitions[topic], RECORDS_PER_RANGE)
         return replace(stage, work=replace(work, step=sample, ranges=ranges), count=len(ranges))
-    wakes = tuple(sorted({number // stage.slices for number in stage.wakes}))
-    whole = replace(work, step=sample, slices=1)
-    return replace(stage, work=whole, count=stage.count // stage.slices, slices=1, wakes=wakes)
+    whole = stage.whole()
+    return replace(whole, work=replace(whole.work, step=sample))
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from .kept import stage_names
 from .partials import decode_range_end
 from .replay import TaskEnd, joined_ends, later_ends
 from .rows import RANGE_SHIFT, RowKind, decode_end, former_rows, wake_rows
-from .sharing import JobStage, SharedRunner, kept_apart, shared_places
+from .sharing import JobStage, SharedRunner, kept_apart, share
 from .stages import Rows, Stage, stages_of, times_before
 from .steps import Progress, StageDone, StepPlan
 from .writing import RowsToLog, Target, Written, plain_runs
@@ -78,12 +78,12 @@ class LocalRunner:
     def run_together(self, jobs: Sequence[tuple[StepPlan, Plan]], on_progress: Callable[[Progress], None]) -> list[LocalResult]:
         """See `StepRunner.run_together`; steps that are kept are read apart."""
         size, slices = self.records_per_range, self.slices
-        staged = [stages_of(*job, records_per_range=size, cores=ALL_CORES, slices=slices) for job in jobs]
+        each_alone = [stages_of(*job, records_per_range=size, cores=ALL_CORES, slices=slices) for job in jobs]
+        staged, readings = share(each_alone, self.concurrency)
         tables = [Tables(step, plan) for step, plan in jobs]
-        readings = shared_places([(plan, stages) for (_, plan), stages in zip(jobs, staged, strict=True)])
         done: dict[JobStage, StageDone] = {}
-        for places in kept_apart(readings, lambda place: jobs[place[0]][0].kept is not None):
-            done |= self._run_shared(places, staged, tables, on_progress)
+        for each in kept_apart(readings, lambda place: jobs[place[0]][0].kept is not None):
+            done |= self._run_shared(each.places, staged, tables, on_progress)
         for number, (own, stages) in enumerate(zip(tables, staged, strict=True)):
             self._run_rest(own, stages, {place: each for (job, place), each in done.items() if job == number}, on_progress)
             own.result.ends = joined_ends(own.result.ends)
