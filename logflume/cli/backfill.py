@@ -108,7 +108,7 @@ def backfill(
             return
         planned = plan_backfill(job.load_plan, address, history=history, keep=checkpoint, replaces=replaces or job.replaces)
         if dry_run:
-            show_estimate(planned, engine, settings, as_json)
+            show_estimates([planned], engine, settings, as_json)
             return
         show_plan(planned, as_json)
         run([planned], engine, settings, [job], as_json)
@@ -147,7 +147,7 @@ def run_all(
     as_json: bool,
 ) -> None:
     """Compute several in one job, or show what that would be."""
-    from logflume.streams.spark import plan_together, read_once
+    from logflume.streams.spark import plan_together
 
     if replaces is not None or any(job.replaces or job.is_done for job in jobs):
         raise InvalidInput(
@@ -155,19 +155,12 @@ def run_all(
             "stopped in the middle of its hand-over"
         )
     planned = plan_together([job.load_plan for job in jobs], address, history=history, keep=checkpoint)
-    for each in planned:
-        if dry_run:
-            show_estimate(each, engine, settings, as_json)
-        else:
-            show_plan(each, as_json)
-    if not dry_run:
-        run(planned, engine, settings, jobs, as_json)
+    if dry_run:
+        show_estimates(planned, engine, settings, as_json)
         return
-    for topics, applications in read_once(planned, cores=planned_cores(engine, settings)):
-        if as_json:
-            print(json.dumps({"read_once": topics, "applications": applications}))
-        else:
-            print(f"read once    {', '.join(topics)} for {', '.join(applications)}; each is estimated as if it were alone")
+    for each in planned:
+        show_plan(each, as_json)
+    run(planned, engine, settings, jobs, as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,16 +260,20 @@ def planned_cores(engine: Where, settings: SparkSettings) -> int | None:
     return None if engine is Where.LOCAL else cores_of(settings) or CORES_ASSUMED
 
 
-def show_estimate(planned: BackfillPlan, engine: Where, settings: SparkSettings, as_json: bool) -> None:
-    """Print what will be read and written, and what each stage will cost."""
-    from logflume.streams.spark import cores_of, estimate_backfill
+def show_estimates(planned: Sequence[BackfillPlan], engine: Where, settings: SparkSettings, as_json: bool) -> None:
+    """Print what will be read and written, what each stage will cost, and what is read once for several."""
+    from logflume.streams.spark import cores_of, estimate_together
 
-    found = estimate_backfill(planned, cores=planned_cores(engine, settings))
-    if as_json:
-        show_plan(planned, as_json, fields_of(found))
-        return
-    show_plan(planned, as_json)
-    print_estimate(found, is_assumed=cores_of(settings) is None)
+    estimates, shared = estimate_together(planned, cores=planned_cores(engine, settings))
+    for each, found in zip(planned, estimates, strict=True):
+        show_plan(each, as_json, fields_of(found))
+        if not as_json:
+            print_estimate(found, is_assumed=cores_of(settings) is None)
+    for once in shared:
+        if as_json:
+            print(json.dumps({"read_once": once.topics, "applications": once.applications}))
+        else:
+            print(f"read once    {', '.join(once.topics)} for {', '.join(once.applications)}; it counts with the first")
 
 
 def show_plan(planned: BackfillPlan, as_json: bool, more: Mapping[str, Any] | None = None) -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .backfill import BackfillPlan, abort_backfill, abort_together, plan_backfill, plan_together, run_backfill, run_together
     from .batches import BatchDone, open_batches
     from .continuous import run_continuously
-    from .estimates import Estimate, HotKey, StageEstimate, estimate_backfill, read_once
+    from .estimates import Estimate, HotKey, ReadOnce, StageEstimate, estimate_backfill, estimate_together
     from .handover import BackfillReport
     from .local import LocalRunner
     from .membership import RunsElsewhere
@@ -38,6 +38,7 @@ _HOME = {
     "OffsetRange": "ranges",
     "Progress": "steps",
     "RangeLost": "ranges",
+    "ReadOnce": "estimates",
     "RunsElsewhere": "membership",
     "SparkRunner": "runner",
     "SparkSettings": "session",
@@ -49,6 +50,7 @@ _HOME = {
     "check_spark": "session",
     "cores_of": "session",
     "estimate_backfill": "estimates",
+    "estimate_together": "estimates",
     "exactly_once": "stream_sink",
     "is_replaced": "replacing",
     "keep_archiving": "archiving",
@@ -59,7 +61,6 @@ _HOME = {
     "abort_together": "backfill",
     "plan_backfill": "backfill",
     "plan_together": "backfill",
-    "read_once": "estimates",
     "run_backfill": "backfill",
     "run_together": "backfill",
     "run_continuously": "continuous",
@@ -83,6 +84,7 @@ __all__ = [
     "OffsetRange",
     "Progress",
     "RangeLost",
+    "ReadOnce",
     "RunsElsewhere",
     "SparkRunner",
     "SparkSettings",
@@ -94,6 +96,7 @@ __all__ = [
     "check_spark",
     "cores_of",
     "estimate_backfill",
+    "estimate_together",
     "exactly_once",
     "is_replaced",
     "keep_archiving",
@@ -102,7 +105,6 @@ __all__ = [
     "parse_conf",
     "plan_backfill",
     "plan_together",
-    "read_once",
     "run_backfill",
     "run_together",
     "run_continuously",
