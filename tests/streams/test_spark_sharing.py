@@ -229,6 +229,7 @@ def test_a_killed_job_is_gone_on_with(log: Log, failpoint: str, tmp_path: Path) 
     send_orders(log, 30, seed=2, start_ms=9_000_000)
     for kind, report in zip(READ_ALIKE, together(log, LocalRunner(), READ_ALIKE, keep), strict=True):
         assert report.records == 400, "it goes on at its cut"
+        assert report.stages[0].way.endswith("read once with others" if failpoint == "after-topics" else "kept")
         check_as_live(log, kind, report, tmp_path)
 
 
