@@ -81,8 +81,7 @@ def _what_it_reads(stage: Stage) -> tuple[Hashable, set[Hashable]]:
     """Return what is the same of stages that can share, and the parts of which they have to have one in common."""
     if isinstance(stage.work, RangeRunner):
         return stage.work.ranges, {stage.work.ranges}
-    ranges = stage.work.step.ranges.values()
-    by_topic = {topic: frozenset(whole for whole in ranges if whole.topic == topic) for topic in stage.reads}
+    by_topic = {topic: frozenset(whole for whole in stage.ranges if whole.topic == topic) for topic in stage.reads}
     return (stage.count, stage.slices), {parts for parts in by_topic.values() if any(map(len, parts))}
 
 
@@ -119,9 +118,9 @@ class _Tape:
 
 @dataclass(slots=True)
 class Reading:
-    """Ranges that several read at the same time, each fetched once. `topics`: what each of them reads."""
+    """Ranges that several read at the same time, each fetched once. `ranges`: what each of them reads."""
 
-    topics: Sequence[frozenset[str]]
+    ranges: Sequence[frozenset[OffsetRange]]
     _tapes: dict[OffsetRange, _Tape] = field(default_factory=dict)
 
     def of(self, reader: int, read: Read) -> Read:
@@ -129,7 +128,7 @@ class Reading:
 
         def chunks(log: Log, wanted: OffsetRange) -> Iterator[Chunk]:
             if wanted not in self._tapes:
-                readers = [other for other, topics in enumerate(self.topics) if wanted.topic in topics]
+                readers = [other for other, ranges in enumerate(self.ranges) if wanted in ranges]
                 self._tapes[wanted] = _Tape(read(log, wanted), {other: deque() for other in readers})
             return self._tapes[wanted].taken_by(reader)
 
@@ -154,11 +153,11 @@ class SharedRunner:
     """The function mapped over Arrow batches with a column `partition`: runs the ranges or tasks of these numbers for all works.
 
     What it gives has the column `reader` behind those of ROWS: the place in `works` that a row is of; records are in bundles.
-    `topics`: what each of them reads. `tasks`: number n stands for number n // tasks, and for each of `tasks` works one.
+    `ranges`: what each of them reads. `tasks`: number n stands for number n // tasks, and for each of `tasks` works one.
     """
 
     works: tuple[RangeRunner | TaskRunner, ...]
-    topics: tuple[frozenset[str], ...]
+    ranges: tuple[frozenset[OffsetRange], ...]
     tasks: int = 1
 
     @classmethod
@@ -169,7 +168,7 @@ class SharedRunner:
         share = [replace(work.step, memory_bytes=work.step.memory_bytes // at_a_time) for work in works]
         return cls(
             tuple(replace(work, step=step) for work, step in zip(works, share, strict=True)),
-            tuple(stage.reads for stage in stages),
+            tuple(stage.ranges for stage in stages),
             tasks,
         )
 
@@ -189,7 +188,7 @@ class SharedRunner:
             for number in numbers:
                 at, part = divmod(number, self.tasks)
                 chosen = range(part, len(self.works), self.tasks)
-                reading = Reading([self.topics[which] for which in chosen])
+                reading = Reading([self.ranges[which] for which in chosen])
                 paced = []
                 for reader, which in enumerate(chosen):
                     if which not in runs:

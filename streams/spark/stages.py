@@ -53,6 +53,13 @@ class Stage:
     wakes: tuple[int, ...] = ()
     reads: frozenset[str] = frozenset()
 
+    @property
+    def ranges(self) -> frozenset[OffsetRange]:
+        """What it reads itself."""
+        if isinstance(self.work, RangeRunner):
+            return frozenset(wanted for _, wanted in self.work.ranges)
+        return frozenset(wanted for wanted in self.work.step.ranges.values() if wanted.topic in self.reads)
+
     def whole(self) -> Stage:
         """Return it with its tasks not cut."""
         if self.slices == 1:

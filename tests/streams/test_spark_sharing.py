@@ -112,37 +112,41 @@ def test_who_reads_more_topics_shares_those_that_others_read(log: Log) -> None:
         assert final_results(log, f"batch-{kind}-out") == final_results(log, f"alone-{kind}-out") != {}
 
 
-def reading(order: list[str], topics: list[frozenset[str]], given: Counter[str]) -> Iterator[Any]:
-    """Return what readers do who take a chunk a turn: the first topic by topic in this order, the others the last topic."""
+def in_turns(orders: list[list[str]], given: Counter[str]) -> Iterator[Any]:
+    """Yield what readers take who take a chunk a turn, each topic by topic in its order."""
+    wanted = {topic: OffsetRange(topic, 0, 0, 6) for order in orders for topic in order}
 
     def read(log: Log, wanted: OffsetRange) -> Iterator[Any]:
         for number in range(6):
             given[wanted.topic] += 1
             yield wanted.topic, number
 
-    shared = Reading(topics)
+    shared = Reading([frozenset(wanted[topic] for topic in order) for order in orders])
 
-    def take(reader: int, topics: list[str]) -> Iterator[Any]:
-        chunks = [shared.of(reader, read)(None, OffsetRange(topic, 0, 0, 6)) for topic in topics]  # type: ignore[arg-type]
-        for each in chunks:
-            for chunk in each:
+    def take(reader: int, order: list[str]) -> Iterator[Any]:
+        for chunks in [shared.of(reader, read)(None, wanted[topic]) for topic in order]:  # type: ignore[arg-type]
+            for chunk in chunks:
                 yield chunk
                 yield None
 
-    readers = [take(0, order), *(take(reader, order[-1:]) for reader in range(1, len(topics)))]
-    return in_turn(readers, shared)
+    return in_turn([take(reader, order) for reader, order in enumerate(orders)], shared)
 
 
-def test_none_is_far_ahead_of_the_others() -> None:
+@pytest.mark.parametrize(
+    ("orders", "held"),
+    [([["new"]] * 3, 1), ([["old", "new"], ["new"], ["new"]], 3), ([["old", "new"], ["new", "old"]], 6)],
+    ids=["of one topic", "another waits", "each ahead of the other"],
+)
+def test_none_is_far_ahead_of_the_others(orders: list[list[str]], held: int) -> None:
     given = Counter[str]()
-    seen = [Counter[str]() for _ in range(3)]
-    both, one = frozenset({"old", "new"}), frozenset({"new"})
-    for reader, (topic, number) in reading(["old", "new"], [both, one, one], given):
+    seen = [Counter[str]() for _ in orders]
+    for reader, (topic, number) in in_turns(orders, given):
         assert number == seen[reader][topic], "each has all, in order"
         seen[reader][topic] += 1
-        assert given["new"] - min(each["new"] for each in seen) <= 3
-    assert given == {"old": 6, "new": 6}, "each is read once"
-    assert [dict(each) for each in seen] == [{"old": 6, "new": 6}, {"new": 6}, {"new": 6}]
+        for each in given:
+            assert given[each] - min(by[each] for by, order in zip(seen, orders, strict=True) if each in order) <= held
+    assert given == dict.fromkeys(given, 6), "each is read once"
+    assert [dict(by) for by in seen] == [dict.fromkeys(order, 6) for order in orders]
 
 
 def stages_alone(log: Log, kinds: list[str], *, records: int | None = None, cores: int = 1) -> list[list[Stage]]:
