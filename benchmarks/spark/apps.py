@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 import logflume.streams as lf
 from benchmarks.streams import APPS, Event, Shown, User
@@ -57,10 +61,20 @@ def noting(folder: str) -> App:
 
 
 def note_time(folder: str) -> None:
-    """Write down when it is, unless that was done."""
+    """Write down when it is, and the CPU seconds that the command's processes have used by then, unless that was done."""
     path = Path(folder, "first-task")
     if not path.exists():
-        path.write_text(repr(time.time()))
+        path.write_text(f"{time.time()!r} {_session_cpu_s()!r}")
+
+
+def _session_cpu_s() -> float:
+    """Return that of all processes of this one's session: the command began it."""
+    used_s = 0.0
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            if os.getsid(process.pid) == os.getsid(0):
+                used_s += float(sum(process.cpu_times()[:4]))
+    return used_s
 
 
 def _grouped(app: App) -> Any:

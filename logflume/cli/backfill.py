@@ -67,7 +67,7 @@ def backfill(
             help="Take the place of this application, in its result topics too; it runs until you are told to stop it.",
         ),
     ] = None,
-    abort: Annotated[bool, typer.Option("--abort", help="Take back what a backfill that was killed has left.")] = False,
+    abort: Annotated[bool, typer.Option("--abort", help="Take back what backfills that were killed have left.")] = False,
     history: Annotated[
         str | None,
         typer.Option(metavar="PATH", help="An archive (logflume archive) for what the log does not have any more; s3://... too."),
@@ -95,24 +95,22 @@ def backfill(
     with Interrupts(INTERRUPTED) as interrupts, connect_as_owner(address) as log, ExitStack() as stack:
         jobs = [stack.enter_context(opened(log, file, None, functions)) for file in files or []]
         jobs += [stack.enter_context(opened(log, None, text, functions)) for text in execute or []]
+        if abort:
+            take_back([job.load_plan for job in jobs], address, checkpoint, as_json)
+            return
         if len(jobs) > 1:
-            run_all(jobs, address, engine, settings, dry_run, checkpoint, replaces, abort, history, as_json, interrupts)
+            run_all(jobs, address, engine, settings, dry_run, checkpoint, replaces, history, as_json, interrupts)
             return
         (job,) = jobs
-        load_plan = job.load_plan
-        from logflume.streams.spark import abort_backfill, plan_backfill
+        from logflume.streams.spark import plan_backfill
 
-        if abort:
-            abort_backfill(load_plan, address, keep=checkpoint)
-            print("taken back: nothing of it is left")
-            return
         if job.is_done and not dry_run:
             message = f"its history was handed over by a run that ended then; {job.start()}"
             print(json.dumps({"message": message}) if as_json else message)
             return
-        planned = plan_backfill(load_plan, address, history=history, keep=checkpoint, replaces=replaces or job.replaces)
+        planned = plan_backfill(job.load_plan, address, history=history, keep=checkpoint, replaces=replaces or job.replaces)
         if dry_run:
-            show_estimate(planned, engine, settings, as_json)
+            show_estimates([planned], engine, settings, as_json)
             return
         show_plan(planned, as_json)
         run([planned], engine, settings, [job], as_json, interrupts)
@@ -124,6 +122,21 @@ def check_names(files: Sequence[Path]) -> None:
         raise InvalidInput("two files have the same name: executors could not tell them apart; rename one")
 
 
+def take_back(loads: Sequence[Callable[[], Plan]], address: str, checkpoint: str | None, as_json: bool) -> None:
+    """Take back what is left of one or several, and say of which something was."""
+    from logflume.streams.spark import abort_backfill, abort_together
+
+    if len(loads) == 1:
+        abort_backfill(loads[0], address, keep=checkpoint)
+        print(json.dumps({"taken_back": True}) if as_json else "taken back: nothing of it is left")
+        return
+    for application, is_taken_back in sorted(abort_together(loads, address, keep=checkpoint).items()):
+        if as_json:
+            print(json.dumps({"application": application, "taken_back": is_taken_back}))
+        else:
+            print(f"{application}: {'taken back, nothing of it is left' if is_taken_back else 'it has no unfinished backfill'}")
+
+
 def run_all(
     jobs: Sequence[Job],
     address: str,
@@ -132,32 +145,25 @@ def run_all(
     dry_run: bool,
     checkpoint: str | None,
     replaces: str | None,
-    abort: bool,
     history: str | None,
     as_json: bool,
     interrupts: Interrupts,
 ) -> None:
     """Compute several in one job, or show what that would be."""
-    from logflume.streams.spark import plan_together, read_once
+    from logflume.streams.spark import plan_together
 
-    if replaces is not None or abort or any(job.replaces or job.is_done for job in jobs):
+    if replaces is not None or any(job.replaces or job.is_done for job in jobs):
         raise InvalidInput(
-            "what takes the place of a query, or is taken back (--abort), is given alone: each asks for its own stop"
+            "what takes the place of an application or a query is given alone: one takes the place of one, which has to be "
+            "stopped in the middle of its hand-over"
         )
     planned = plan_together([job.load_plan for job in jobs], address, history=history, keep=checkpoint)
-    for each in planned:
-        if dry_run:
-            show_estimate(each, engine, settings, as_json)
-        else:
-            show_plan(each, as_json)
-    if not dry_run:
-        run(planned, engine, settings, jobs, as_json, interrupts)
+    if dry_run:
+        show_estimates(planned, engine, settings, as_json)
         return
-    for topics, applications in read_once(planned, cores=planned_cores(engine, settings)):
-        if as_json:
-            print(json.dumps({"read_once": topics, "applications": applications}))
-        else:
-            print(f"read once    {', '.join(topics)} for {', '.join(applications)}; each is estimated as if it were alone")
+    for each in planned:
+        show_plan(each, as_json)
+    run(planned, engine, settings, jobs, as_json, interrupts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,16 +265,20 @@ def planned_cores(engine: Where, settings: SparkSettings) -> int | None:
     return None if engine is Where.LOCAL else cores_of(settings) or CORES_ASSUMED
 
 
-def show_estimate(planned: BackfillPlan, engine: Where, settings: SparkSettings, as_json: bool) -> None:
-    """Print what will be read and written, and what each stage will cost."""
-    from logflume.streams.spark import cores_of, estimate_backfill
+def show_estimates(planned: Sequence[BackfillPlan], engine: Where, settings: SparkSettings, as_json: bool) -> None:
+    """Print what will be read and written, what each stage will cost, and what is read once for several."""
+    from logflume.streams.spark import cores_of, estimate_together
 
-    found = estimate_backfill(planned, cores=planned_cores(engine, settings))
-    if as_json:
-        show_plan(planned, as_json, fields_of(found))
-        return
-    show_plan(planned, as_json)
-    print_estimate(found, is_assumed=cores_of(settings) is None)
+    estimates, shared = estimate_together(planned, cores=planned_cores(engine, settings))
+    for each, found in zip(planned, estimates, strict=True):
+        show_plan(each, as_json, fields_of(found))
+        if not as_json:
+            print_estimate(found, is_assumed=cores_of(settings) is None)
+    for once in shared:
+        if as_json:
+            print(json.dumps({"read_once": once.topics, "applications": once.applications}))
+        else:
+            print(f"read once    {', '.join(once.topics)} for {', '.join(once.applications)}; it counts with the first")
 
 
 def show_plan(planned: BackfillPlan, as_json: bool, more: Mapping[str, Any] | None = None) -> None:

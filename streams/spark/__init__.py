@@ -7,10 +7,10 @@ if TYPE_CHECKING:
     from .applications import AppFile, app_of
     from .archives import ArchiveUnreadable
     from .archiving import Meeting, archive_topic, check_archive, keep_archiving
-    from .backfill import BackfillPlan, abort_backfill, plan_backfill, plan_together, run_backfill, run_together
+    from .backfill import BackfillPlan, abort_backfill, abort_together, plan_backfill, plan_together, run_backfill, run_together
     from .batches import BatchDone, open_batches
     from .continuous import run_continuously
-    from .estimates import Estimate, HotKey, StageEstimate, estimate_backfill, read_once
+    from .estimates import Estimate, HotKey, ReadOnce, StageEstimate, estimate_backfill, estimate_together
     from .handover import BackfillReport
     from .local import LocalRunner
     from .membership import RunsElsewhere
@@ -38,6 +38,7 @@ _HOME = {
     "OffsetRange": "ranges",
     "Progress": "steps",
     "RangeLost": "ranges",
+    "ReadOnce": "estimates",
     "RunsElsewhere": "membership",
     "SparkRunner": "runner",
     "SparkSettings": "session",
@@ -50,6 +51,7 @@ _HOME = {
     "close_session": "session",
     "cores_of": "session",
     "estimate_backfill": "estimates",
+    "estimate_together": "estimates",
     "exactly_once": "stream_sink",
     "is_replaced": "replacing",
     "keep_archiving": "archiving",
@@ -57,9 +59,9 @@ _HOME = {
     "open_session": "session",
     "parse_conf": "session",
     "abort_backfill": "backfill",
+    "abort_together": "backfill",
     "plan_backfill": "backfill",
     "plan_together": "backfill",
-    "read_once": "estimates",
     "run_backfill": "backfill",
     "run_together": "backfill",
     "run_continuously": "continuous",
@@ -69,6 +71,7 @@ _HOME = {
 
 __all__ = [
     "abort_backfill",
+    "abort_together",
     "AppFile",
     "ArchiveUnreadable",
     "BackfillPlan",
@@ -82,6 +85,7 @@ __all__ = [
     "OffsetRange",
     "Progress",
     "RangeLost",
+    "ReadOnce",
     "RunsElsewhere",
     "SparkRunner",
     "SparkSettings",
@@ -94,6 +98,7 @@ __all__ = [
     "close_session",
     "cores_of",
     "estimate_backfill",
+    "estimate_together",
     "exactly_once",
     "is_replaced",
     "keep_archiving",
@@ -102,7 +107,6 @@ __all__ = [
     "parse_conf",
     "plan_backfill",
     "plan_together",
-    "read_once",
     "run_backfill",
     "run_together",
     "run_continuously",

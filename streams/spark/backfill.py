@@ -97,7 +97,8 @@ def plan_backfill(
     Args:
         replaces: an application whose place this one takes, in its result topics too (`replacing.py`); it may run meanwhile.
         keep: a directory in which the run keeps what it has finished; one that holds what another run has kept is gone on with.
-        cut: what is read of partitions that another backfill reads too, unless this one goes on at a cut of its own.
+        cut: what is read of partitions that another backfill reads too, to the same ends, unless this one goes on at a cut of
+            its own. Where they begin is for each to say: what is a stream here, from an archive, may be a table there.
         history: an archive of source topics (`archive_topic`), for records that the log does not have any more. Tables are
             read from the log alone: a live application fills its stores from there.
         handlers: what becomes of records that cannot be processed; None: as the file says that the application is in
@@ -129,7 +130,7 @@ def plan_backfill(
     archive = find_archive(history, [topic for topic in topics if topic not in tables]) if history else {}
     logged = {tp: OffsetRange(*tp, starts[tp], max(starts[tp], ends[tp])) for tp in every}
     ranges = {tp: join_history(whole, archive.get(tp, ())) for tp, whole in logged.items()}
-    ranges |= {tp: whole for tp, whole in (cut or {}).items() if tp in ranges}
+    ranges |= {tp: ranges[tp].up_to(whole.end) for tp, whole in (cut or {}).items() if tp in ranges}
     goes_on = former is not None and held is not None and held.token == former.token
     token = uuid.uuid4().hex
     if goes_on:
@@ -166,7 +167,7 @@ def plan_together(
     """
     plans: list[BackfillPlan] = []
     for load_plan in loads:
-        own = None if keep is None else f"{keep.rstrip('/')}/{load_plan().application}"
+        own = _kept_of(load_plan(), keep)
         cut = {tp: whole for plan in plans for tp, whole in plan.ranges.items()}
         plans.append(plan_backfill(load_plan, where, history=history, keep=own, cut=cut))
     names = Counter(plan.application for plan in plans)
@@ -339,9 +340,42 @@ def abort_backfill(load_plan: Callable[[], Plan], where: str, *, keep: str | Non
         InvalidInput: there is none.
     """
     plan = load_plan()
+    if not _take_back(plan, where, keep):
+        raise InvalidInput(f"there is no unfinished backfill of application {plan.application!r}")
+
+
+def abort_together(loads: Sequence[Callable[[], Plan]], where: str, *, keep: str | None = None) -> dict[str, bool]:
+    """Take back what is left of applications that were computed together; return of each by its name whether there was something.
+
+    Those that were handed over before the others failed have nothing left, and stay. The last one goes first: topics of results
+    that several write go with the first.
+
+    Args:
+        keep: a directory that has one for each application (`plan_together`).
+
+    Raises:
+        InvalidInput: there is nothing of any of them.
+    """
+    plans = [load_plan() for load_plan in loads]
+    found = {}
+    for plan in reversed(plans):
+        found[plan.application] = _take_back(plan, where, _kept_of(plan, keep))
+    if not any(found.values()):
+        raise InvalidInput(f"there is no unfinished backfill of applications {', '.join(map(repr, sorted(found)))}")
+    return found
+
+
+def _take_back(plan: Plan, where: str, keep: str | None) -> bool:
+    """Take back what a backfill has left; return whether there was one."""
     with connect(where) as log, hand_over_producer(log, plan.application):
         held = claim_of(log, plan.application)
         if held is None or not abandon(log, plan, held):
-            raise InvalidInput(f"there is no unfinished backfill of application {plan.application!r}")
+            return False
     if keep is not None:
         Kept(keep).forget()
+    return True
+
+
+def _kept_of(plan: Plan, keep: str | None) -> str | None:
+    """Return the directory that one of several applications has in theirs."""
+    return None if keep is None else f"{keep.rstrip('/')}/{plan.application}"

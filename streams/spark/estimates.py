@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
-from logflume.log import Log, TopicPartition, connect
+from logflume.log import Chunk, Log, TopicPartition, connect
 from logflume.streams.runtime.topics import count_partitions
 from logflume.streams.seams import Plan, SubTopology
 
@@ -23,7 +23,7 @@ from .local import ALL_CORES, Tables
 from .ranges import OffsetRange, reachable
 from .rows import RowKind
 from .runner import RANGES_FROM_RECORDS, RECORDS_PER_RANGE
-from .sharing import shared_places
+from .sharing import JobStage, Shared, share
 from .stages import Rows, Stage, ranges_of, stages_of
 from .steps import RangeRunner, StepPlan, prepare_kernels
 
@@ -110,6 +110,14 @@ class Estimate:
         return self.start_seconds + sum(stage.seconds for stage in self.stages) + self.hand_over_seconds
 
 
+@dataclass(frozen=True, slots=True)
+class ReadOnce:
+    """Topics that are read once for several applications."""
+
+    topics: tuple[str, ...]
+    applications: tuple[str, ...]
+
+
 def estimate_backfill(
     backfill: BackfillPlan, *, cores: int | None, sample_records: int = SAMPLE_RECORDS, memory_bytes: int = 512 << 20
 ) -> Estimate:
@@ -119,45 +127,93 @@ def estimate_backfill(
         cores: of the cluster; None: the job runs in this process, without Spark.
         sample_records: at most so many offsets of all streams.
     """
-    plan = backfill.load_plan()
-    with connect(backfill.where) as log:
-        step, stages = _staged(log, backfill, plan, cores, memory_bytes)
-        tables = _table_topics(plan)
-        whole = replace(step, ranges=sample_of(backfill.ranges, tables, sample_records))
-        half = replace(step, ranges=sample_of(backfill.ranges, tables, max(sample_records // 2, 1)))
-        begun_s = time.process_time()
-        prepare_kernels(max(map(len, step.ranges.values()), default=0))
-        start_s = time.process_time() - begun_s
-        few, many = (_Measured.of(each, plan, stages) for each in (half, whole))
-        read = {topic: _Read.of(log, whole, topic) for topic in _topics(step.ranges)}
-    guess = _Guess(step, plan, stages, half, whole, few, many, read, cores)
+    ((found,), _) = estimate_together([backfill], cores=cores, sample_records=sample_records, memory_bytes=memory_bytes)
+    return found
+
+
+def estimate_together(
+    backfills: Sequence[BackfillPlan],
+    *,
+    cores: int | None,
+    sample_records: int = SAMPLE_RECORDS,
+    memory_bytes: int = 512 << 20,
+) -> tuple[list[Estimate], list[ReadOnce]]:
+    """Return what each of several costs that are computed together, and what they read once: that counts with the first of them.
+
+    Args: see `estimate_backfill`.
+    """
+    plans = [backfill.load_plan() for backfill in backfills]
+    estimates = []
+    with connect(backfills[0].where) as log:
+        steps = [_step_of(log, *each, memory_bytes) for each in zip(backfills, plans, strict=True)]
+        alone = [_stages_of(step, plan, cores) for step, plan in zip(steps, plans, strict=True)]
+        staged, readings = share(alone, cores or 1)
+        along = _read_along(staged, readings)
+        for number, (step, plan, stages) in enumerate(zip(steps, plans, staged, strict=True)):
+            own = {place: each for (job, place), each in along.items() if job == number}
+            estimates.append(_estimated(log, step, plan, stages, own, cores, sample_records))
+    return estimates, [_told(each, plans, staged) for each in readings]
+
+
+def _estimated(
+    log: Log,
+    step: StepPlan,
+    plan: Plan,
+    stages: Sequence[Stage],
+    along: Mapping[int, _Along],
+    cores: int | None,
+    sample_records: int,
+) -> Estimate:
+    tables = _table_topics(plan)
+    whole = replace(step, ranges=sample_of(step.ranges, tables, sample_records))
+    half = replace(step, ranges=sample_of(step.ranges, tables, max(sample_records // 2, 1)))
+    begun_s = time.process_time()
+    prepare_kernels(max(map(len, step.ranges.values()), default=0))
+    start_s = time.process_time() - begun_s
+    few, many = (_Measured.of(each, plan, stages) for each in (half, whole))
+    read = {topic: _Read.of(log, whole, topic) for topic in _topics(step.ranges)}
+    guess = _Guess(step, plan, stages, half, whole, few, many, read, cores, along)
     sampled = sum(map(len, whole.ranges.values()))
     return Estimate(tuple(guess.stages()), tuple(guess.hot_keys()), sampled, cores, start_s)
 
 
-def read_once(backfills: Sequence[BackfillPlan], *, cores: int | None) -> list[tuple[list[str], list[str]]]:
-    """Return (topics, applications) of each reading that several of these share when they run together. `cores`: see above."""
-    with connect(backfills[0].where) as log:
-        plans = [backfill.load_plan() for backfill in backfills]
-        staged = [_staged(log, *each, cores, 0)[1] for each in zip(backfills, plans, strict=True)]
-    told = []
-    for places in shared_places(list(zip(plans, staged, strict=True))):
-        number, place = places[0]
-        name = staged[number][place].subtopology
-        sub = next(sub for sub in plans[number].subtopologies if sub.name == name)
-        told.append((sorted(set(sub.program.sources.values())), [plans[each].application for each, _ in places]))
-    return told
+@dataclass(frozen=True, slots=True)
+class _Along:
+    """How a stage shares what it reads: `topics` of it are read by another one for it, and each task is dealt to `tasks`."""
+
+    topics: frozenset[str]
+    tasks: int
 
 
-def _staged(log: Log, backfill: BackfillPlan, plan: Plan, cores: int | None, memory_bytes: int) -> tuple[StepPlan, list[Stage]]:
+def _read_along(staged: Sequence[Sequence[Stage]], readings: Sequence[Shared]) -> dict[JobStage, _Along]:
+    found = {}
+    for each in readings:
+        read: list[frozenset[str]] = [frozenset()] * each.tasks
+        for at, (number, place) in enumerate(each.places):
+            part, own = at % each.tasks, staged[number][place].reads
+            found[number, place] = _Along(own & read[part], each.tasks)
+            read[part] |= own
+    return found
+
+
+def _told(shared: Shared, plans: Sequence[Plan], staged: Sequence[Sequence[Stage]]) -> ReadOnce:
+    readers = Counter(topic for number, place in shared.places for topic in staged[number][place].reads)
+    topics = sorted(topic for topic, count in readers.items() if count > 1)
+    return ReadOnce(tuple(topics), tuple(plans[number].application for number, _ in shared.places))
+
+
+def _step_of(log: Log, backfill: BackfillPlan, plan: Plan, memory_bytes: int) -> StepPlan:
     partitions, where = count_partitions(plan, log.admin()), reachable(log)
-    step = StepPlan(
+    return StepPlan(
         backfill.load_plan, where, backfill.ranges, partitions, {}, memory_bytes=memory_bytes, archive=backfill.archive
     )
+
+
+def _stages_of(step: StepPlan, plan: Plan, cores: int | None) -> list[Stage]:
     if cores is None:
-        return step, stages_of(step, plan, records_per_range=None, cores=ALL_CORES)
+        return stages_of(step, plan, records_per_range=None, cores=ALL_CORES)
     size, least = RECORDS_PER_RANGE, RANGES_FROM_RECORDS
-    return step, stages_of(step, plan, records_per_range=size, cores=cores, least=least, slices=None)
+    return stages_of(step, plan, records_per_range=size, cores=cores, least=least, slices=None)
 
 
 def _table_topics(plan: Plan) -> frozenset[str]:
@@ -191,10 +247,11 @@ def sample_of(
 
 @dataclass(slots=True)
 class _Read:
-    """What was read of a topic: records, bytes of keys and values, and how often each key came."""
+    """What was read of a topic: records, bytes of keys and values, CPU that reading took, and how often each key came."""
 
     records: int = 0
     size_bytes: int = 0
+    cpu_seconds: float = 0.0
     keys: Counter[bytes | None] = field(default_factory=Counter)
 
     @classmethod
@@ -202,11 +259,18 @@ class _Read:
         found = cls()
         for tp, wanted in step.ranges.items():
             if tp.topic == topic:
-                for chunk in step.read(log, wanted):
+                chunks = step.read(log, wanted)
+                while (chunk := found._timed(chunks)) is not None:
                     found.records += len(chunk)
                     found.size_bytes += int(chunk.key_sizes.clip(0).sum()) + int(chunk.value_sizes.clip(0).sum())
                     found.keys.update(chunk.keys())
         return found
+
+    def _timed(self, chunks: Iterator[Chunk]) -> Chunk | None:
+        begun_s = time.process_time()
+        chunk = next(chunks, None)
+        self.cpu_seconds += time.process_time() - begun_s
+        return chunk
 
 
 @dataclass(slots=True)
@@ -253,9 +317,8 @@ def on_sample(stage: Stage, sample: StepPlan) -> Stage:
         topic = work.ranges[0][1].topic
         ranges = ranges_of(sample, topic, sample.partitions[topic], RECORDS_PER_RANGE)
         return replace(stage, work=replace(work, step=sample, ranges=ranges), count=len(ranges))
-    wakes = tuple(sorted({number // stage.slices for number in stage.wakes}))
-    whole = replace(work, step=sample, slices=1)
-    return replace(stage, work=whole, count=stage.count // stage.slices, slices=1, wakes=wakes)
+    whole = stage.whole()
+    return replace(whole, work=replace(whole.work, step=sample))
 
 
 @dataclass(slots=True)
@@ -271,6 +334,7 @@ class _Guess:
     many: _Measured
     read: Mapping[str, _Read]
     cores: int | None
+    along: Mapping[int, _Along]
     origins: list[frozenset[str]] = field(default_factory=list)
     """Of each stage the source topics that its rows come of."""
     given: dict[Rows, list[tuple[int, float, float]]] = field(default_factory=dict)
@@ -300,9 +364,11 @@ class _Guess:
         own = [self._taken_in(stage, topic) for topic in topics]
         by_kind = {kind: sum(count for (each, _), (count, _) in grown.items() if each is kind) for kind in RowKind}
         cpu_s = self._cpu(number, stage)
+        along = self.along.get(number)
+        tasks = 1 if along is None else along.tasks
         return StageEstimate(
             stage.subtopology,
-            stage.way,
+            stage.way if along is None else f"{stage.way}, read once with others",
             stage.count,
             tuple(topics),
             tuple(sorted({at for at, _, _ in taken})),
@@ -313,8 +379,8 @@ class _Guess:
             round(sum(size for _, size in grown.values())),
             cpu_s,
             max(
-                cpu_s / min(stage.count, self.cores or 1),
-                cpu_s * self._longest({*topics} - self._sub(stage).global_topics) / stage.slices,
+                cpu_s / min(stage.count * tasks, self.cores or 1),
+                cpu_s * self._longest({*topics} - self._sub(stage).global_topics) / (stage.slices * tasks),
             ),
             self._memory(stage, grown),
         )
@@ -350,13 +416,22 @@ class _Guess:
         return found
 
     def _cpu(self, number: int, stage: Stage) -> float:
-        """Return CPU seconds: what a task needs to begin with, and what grows with the records."""
+        """Return CPU seconds: what a task needs to begin with, and what grows with the records; without what others read."""
         doubled, scale = self._scale(number)
         few, many = self.few.cpu[number], self.many.cpu[number]
         growing = many if doubled <= 1 else min(max((many - few) / (1 - 1 / doubled), 0.0), many)
         loaded = self._sub(stage).global_topics
         longer = self._offsets(self.step, *loaded) / max(self._offsets(self.whole, *loaded), 1) if loaded else 1.0
-        return (many - growing) * longer * stage.count / on_sample(stage, self.whole).count + growing * scale
+        alone = (many - growing) * longer * stage.count / on_sample(stage, self.whole).count + growing * scale
+        return max(alone - self._read_by_others(number), 0.0)
+
+    def _read_by_others(self, number: int) -> float:
+        """Return the CPU seconds of what a stage gets from others that have read it."""
+        topics = self.along[number].topics & self.read.keys() if number in self.along else ()
+        return sum(
+            self.read[topic].cpu_seconds * self._offsets(self.step, topic) / max(self._offsets(self.whole, topic), 1)
+            for topic in topics
+        )
 
     def _longest(self, topics: Set[str]) -> float:
         """Return the share that the longest partition has of the offsets."""

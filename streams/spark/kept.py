@@ -13,8 +13,8 @@ What it was computed with is compared too: what stores and topics mean, the node
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -144,25 +144,8 @@ class Kept:
         """Return whether a stage is all there."""
         return self._read(f"{name}/{_DONE}") is not None
 
-    def through(self, name: str, rows: Iterator[Any]) -> Iterator[Any]:
-        """Yield the rows of a stage from here, or as they come, to be kept; a batch is a row group."""
-        import pyarrow.parquet as pq
-
-        if self.has(name):
-            yield from self._load(name)
-            return
-        system, base = open_root(self.root)
-        make_directory(system, f"{base}/{name}")
-        with ExitStack() as stack:
-            stream = stack.enter_context(system.open_output_stream(f"{base}/{name}/{_ROWS}"))
-            writer: Any = None
-            for batch in rows:
-                writer = writer or stack.enter_context(pq.ParquetWriter(stream, batch.schema))
-                writer.write_batch(batch, row_group_size=max(1, batch.num_rows))
-                yield batch
-        self._write(f"{name}/{_DONE}", b"")
-
-    def _load(self, name: str) -> Iterator[Any]:
+    def load(self, name: str) -> Iterator[Any]:
+        """Yield the rows of a stage that is all there, in the batches in which they were kept."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -179,6 +162,25 @@ class Kept:
                 f"the rows that are kept in {path} cannot be read: {error}; remove {base}/{name}, so that the stage is computed "
                 "again, or take the backfill back (--abort)"
             ) from error
+
+    @contextmanager
+    def keeping(self, name: str) -> Iterator[Callable[[Any], None]]:
+        """Give what keeps a batch of a stage, as a row group; the stage is all there once the context ends without an error."""
+        import pyarrow.parquet as pq
+
+        system, base = open_root(self.root)
+        make_directory(system, f"{base}/{name}")
+        with ExitStack() as stack:
+            stream = stack.enter_context(system.open_output_stream(f"{base}/{name}/{_ROWS}"))
+            writer: Any = None
+
+            def keep(batch: Any) -> None:
+                nonlocal writer
+                writer = writer or stack.enter_context(pq.ParquetWriter(stream, batch.schema))
+                writer.write_batch(batch, row_group_size=max(1, batch.num_rows))
+
+            yield keep
+        self._write(f"{name}/{_DONE}", b"")
 
     def _read(self, name: str) -> bytes | None:
         from pyarrow import fs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,7 @@ from .kept import stage_names
 from .partials import decode_range_end
 from .replay import TaskEnd, joined_ends, later_ends
 from .rows import RANGE_SHIFT, RowKind, decode_end, former_rows, wake_rows
-from .sharing import JobStage, SharedRunner, kept_apart, shared_places
+from .sharing import JobStage, SharedRunner, kept_apart, share
 from .stages import Rows, Stage, stages_of, times_before
 from .steps import Progress, StageDone, StepPlan
 from .writing import RowsToLog, Target, Written, plain_runs
@@ -76,16 +77,23 @@ class LocalRunner:
         return self.run_together([(step, plan)], on_progress)[0]
 
     def run_together(self, jobs: Sequence[tuple[StepPlan, Plan]], on_progress: Callable[[Progress], None]) -> list[LocalResult]:
-        """See `StepRunner.run_together`; steps that are kept are read apart."""
+        """See `StepRunner.run_together`."""
         size, slices = self.records_per_range, self.slices
-        staged = [stages_of(*job, records_per_range=size, cores=ALL_CORES, slices=slices) for job in jobs]
+        each_alone = [stages_of(*job, records_per_range=size, cores=ALL_CORES, slices=slices) for job in jobs]
+        staged, readings = share(each_alone, self.concurrency)
+        names = [stage_names(stages, is_bundled=False) for stages in staged]
         tables = [Tables(step, plan) for step, plan in jobs]
-        readings = shared_places([(plan, stages) for (_, plan), stages in zip(jobs, staged, strict=True)])
+
+        def is_kept(at: JobStage) -> bool:
+            kept = jobs[at[0]][0].kept
+            return kept is not None and kept.has(names[at[0]][at[1]])
+
         done: dict[JobStage, StageDone] = {}
-        for places in kept_apart(readings, lambda place: jobs[place[0]][0].kept is not None):
-            done |= self._run_shared(places, staged, tables, on_progress)
+        for each in kept_apart(readings, is_kept):
+            done |= self._run_shared(each.places, staged, names, tables, on_progress)
         for number, (own, stages) in enumerate(zip(tables, staged, strict=True)):
-            self._run_rest(own, stages, {place: each for (job, place), each in done.items() if job == number}, on_progress)
+            of_it = {place: each for (job, place), each in done.items() if job == number}
+            self._run_rest(own, stages, names[number], of_it, on_progress)
             own.result.ends = joined_ends(own.result.ends)
         return [own.result for own in tables]
 
@@ -93,15 +101,19 @@ class LocalRunner:
         self,
         places: Sequence[JobStage],
         staged: Sequence[Sequence[Stage]],
+        names: Sequence[Sequence[str]],
         tables: Sequence[Tables],
         on_progress: Callable[[Progress], None],
     ) -> dict[JobStage, StageDone]:
         """Run stages that share a reading; return what was done by place."""
         begun = time.monotonic()
         stages = [staged[number][place] for number, place in places]
-        for number, (reader, batch) in enumerate(SharedRunner.of(stages).rows(range(stages[0].count)), 1):
-            tables[places[reader][0]].add(batch)
-            on_progress(Progress(f"{stages[reader].subtopology}: blocks of rows", number, 0))
+        with ExitStack() as stack:
+            keep = [stack.enter_context(_keeping(tables[number].step, names[number][place])) for number, place in places]
+            for number, (reader, batch) in enumerate(SharedRunner.of(stages).rows(range(stages[0].count)), 1):
+                keep[reader](batch)
+                tables[places[reader][0]].add(batch)
+                on_progress(Progress(f"{stages[reader].subtopology}: blocks of rows", number, 0))
         seconds, done = time.monotonic() - begun, {}
         for stage, place in zip(stages, places, strict=True):
             own = tables[place[0]]
@@ -111,25 +123,39 @@ class LocalRunner:
         return done
 
     def _run_rest(
-        self, tables: Tables, stages: Sequence[Stage], done: Mapping[int, StageDone], on_progress: Callable[[Progress], None]
+        self,
+        tables: Tables,
+        stages: Sequence[Stage],
+        names: Sequence[str],
+        done: Mapping[int, StageDone],
+        on_progress: Callable[[Progress], None],
     ) -> None:
         """Run the stages of a step that are not done."""
-        step = tables.step
-        for place, (stage, name) in enumerate(zip(stages, stage_names(stages, is_bundled=False), strict=True)):
+        kept = tables.step.kept
+        for place, (stage, name) in enumerate(zip(stages, names, strict=True)):
             if place in done:
                 tables.result.stages.append(done[place])
                 continue
             begun = time.monotonic()
-            rows, way = Costed(stage.work)(tables.input(stage)), stage.way
-            if step.kept is not None:
-                way += ", kept" if step.kept.has(name) else ""
-                rows = step.kept.through(name, rows)
-            for number, batch in enumerate(rows, 1):
-                tables.add(batch)
-                on_progress(Progress(f"{stage.subtopology}: blocks of rows", number, 0))
+            is_kept = kept is not None and kept.has(name)
+            rows = kept.load(name) if kept is not None and is_kept else Costed(stage.work)(tables.input(stage))
+            with nullcontext(_pass_by) if is_kept else _keeping(tables.step, name) as keep:
+                for number, batch in enumerate(rows, 1):
+                    keep(batch)
+                    tables.add(batch)
+                    on_progress(Progress(f"{stage.subtopology}: blocks of rows", number, 0))
             tables.finish(stage)
-            cost = cost_of(tables.take_costs())
+            way, cost = f"{stage.way}{', kept' if is_kept else ''}", cost_of(tables.take_costs())
             tables.result.stages.append(StageDone(stage.subtopology, way, stage.count, time.monotonic() - begun, cost))
+
+
+def _keeping(step: StepPlan, name: str) -> AbstractContextManager[Callable[[Any], None]]:
+    """Give what is done with each batch of a stage beside its use."""
+    return nullcontext(_pass_by) if step.kept is None else step.kept.keeping(name)
+
+
+def _pass_by(_: Any) -> None:
+    """Do nothing."""
 
 
 @dataclass(slots=True)

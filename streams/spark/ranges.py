@@ -44,6 +44,10 @@ class OffsetRange:
     def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
+    def up_to(self, end: int) -> OffsetRange:
+        """Return the range with another end; empty if that is before its start."""
+        return OffsetRange(self.topic, self.partition, self.start, max(self.start, end))
+
 
 def split(whole: OffsetRange, records_max: int) -> list[OffsetRange]:
     """Return a range cut into consecutive ranges of nearly equal length, none longer than `records_max` offsets.

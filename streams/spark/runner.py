@@ -22,7 +22,7 @@ from .partials import RangeEnd, decode_range_end
 from .ranges import reachable
 from .replay import TaskEnd, joined_ends, later_ends
 from .rows import RANGE_SHIFT, ROWS, RowKind, decode_end, former_rows, wake_rows
-from .sharing import READER, SHARED_ROWS, JobStage, SharedRunner, kept_apart, shared_places
+from .sharing import READER, SHARED_ROWS, JobStage, Shared, SharedRunner, kept_apart, share
 from .stages import Rows, Stage, stages_of, times_before
 from .steps import Progress, StageDone, StepPlan
 from .writing import WRITTEN, RowsToLog, Target, Written
@@ -95,12 +95,12 @@ class SparkRunner:
             self._watched(at, on_progress),
             ExitStack() as made,
         ):
-            staged = [self.stages(step, plan) for step, plan in jobs]
+            staged, readings = share([self.stages(step, plan) for step, plan in jobs], self.concurrency)
             frames = [_Frames(self.spark, step, plan, at) for step, plan in jobs]
             for own in frames:
                 made.callback(_forget, own.made)
             names = [stage_names(stages, is_bundled=True) for stages in staged]
-            shared = self._shared(frames, staged, names)
+            shared = self._shared(readings, frames, staged, names)
             made.callback(_forget, shared.frames)
             for number, (own, stages) in enumerate(zip(frames, staged, strict=True)):
                 for place, (stage, name) in enumerate(zip(stages, names[number], strict=True)):
@@ -115,21 +115,26 @@ class SparkRunner:
         size, least = self.records_per_range, self.ranges_from_records
         return stages_of(step, plan, records_per_range=size, cores=self.concurrency, least=least, slices=self.slices)
 
-    def _shared(self, jobs: Sequence[_Frames], staged: Sequence[Sequence[Stage]], names: Sequence[Sequence[str]]) -> _Shared:
+    def _shared(
+        self,
+        readings: Sequence[Shared],
+        jobs: Sequence[_Frames],
+        staged: Sequence[Sequence[Stage]],
+        names: Sequence[Sequence[str]],
+    ) -> _SharedFrames:
         """Return the frames of stages that share a reading."""
 
         def is_kept(place: JobStage) -> bool:
             kept = jobs[place[0]].step.kept
             return kept is not None and kept.has(names[place[0]][place[1]])
 
-        found = _Shared()
-        readings = shared_places([(own.plan, stages) for own, stages in zip(jobs, staged, strict=True)])
-        for places in kept_apart(readings, is_kept):
-            stages = [staged[number][place] for number, place in places]
-            numbers = jobs[places[0][0]].numbers(stages[0])
-            frame = numbers.mapInArrow(SharedRunner.of(stages), SHARED_ROWS).persist()
+        found = _SharedFrames()
+        for each in kept_apart(readings, is_kept):
+            stages = [staged[number][place] for number, place in each.places]
+            numbers = jobs[each.places[0][0]].numbers(stages[0], each.tasks)
+            frame = numbers.mapInArrow(SharedRunner.of(stages, each.tasks), SHARED_ROWS).persist()
             found.frames.append(frame)
-            for reader, place in enumerate(places):
+            for reader, place in enumerate(each.places):
                 found.by_place[place] = frame.filter(frame[READER] == reader).drop(READER)
         return found
 
@@ -273,7 +278,7 @@ class _At:
 
 
 @dataclass(slots=True)
-class _Shared:
+class _SharedFrames:
     """Frames that hold the rows of several stages, and the part of each."""
 
     frames: list[DataFrame] = field(default_factory=list)
@@ -344,11 +349,11 @@ class _Frames:
             frames.append(_frame(self.spark, wake_rows(stage.wakes)))
         return _union(frames).repartition(stage.count, "partition").sortWithinPartitions(*stage.order)
 
-    def numbers(self, stage: Stage) -> DataFrame:
-        """Return what a stage is given that takes no rows."""
-        cores = self.spark.sparkContext.defaultParallelism
-        slices = min(stage.count, SLICES_PER_CORE * cores) if stage.is_ranged else stage.count
-        return self.spark.range(0, stage.count, 1, slices).selectExpr("CAST(id AS INT) AS partition")
+    def numbers(self, stage: Stage, tasks: int = 1) -> DataFrame:
+        """Return what a stage is given that takes no rows; `tasks`: to how many each of its own is dealt."""
+        cores, count = self.spark.sparkContext.defaultParallelism, stage.count * tasks
+        slices = min(count, SLICES_PER_CORE * cores) if stage.is_ranged else count
+        return self.spark.range(0, count, 1, slices).selectExpr("CAST(id AS INT) AS partition")
 
     def _in_time(self, stage: Stage, frame: DataFrame) -> DataFrame:
         """Return the frame with the running maximum of time over the whole partition instead of that in each range."""

@@ -10,7 +10,7 @@ Each sub-topology is one of
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from logflume.streams.runtime.task import task_name
 from logflume.streams.seams import Plan, SubTopology
@@ -36,11 +36,10 @@ class Stage:
         count: without `takes`, it is given the numbers 0..count-1 in column `partition`, each once, those of a batch in order;
             else the number of partitions that what it takes is spread over by column `partition`.
         takes: rows of earlier stages.
+        reads: topics that it reads itself, each task its partition; `tables`: those of which each task reads all.
         order: by which those of one partition are sorted.
         gives: rows that later stages take.
         wakes: numbers below `count` that run even if no row is for them.
-        ranges: (source partition, number of the range) of all ranges, where the time of rows for repartition topics is that in
-            the range alone.
     """
 
     subtopology: str
@@ -52,6 +51,23 @@ class Stage:
     is_ranged: bool = False
     slices: int = 1
     wakes: tuple[int, ...] = ()
+    reads: frozenset[str] = frozenset()
+    tables: frozenset[str] = frozenset()
+
+    @property
+    def ranges(self) -> frozenset[OffsetRange]:
+        """What it reads itself."""
+        if isinstance(self.work, RangeRunner):
+            return frozenset(wanted for _, wanted in self.work.ranges)
+        return frozenset(wanted for wanted in self.work.step.ranges.values() if wanted.topic in self.reads | self.tables)
+
+    def whole(self) -> Stage:
+        """Return it with its tasks not cut."""
+        if self.slices == 1:
+            return self
+        assert isinstance(self.work, TaskRunner)
+        wakes = tuple(sorted({number // self.slices for number in self.wakes}))
+        return replace(self, work=replace(self.work, slices=1), count=self.count // self.slices, slices=1, wakes=wakes)
 
     @property
     def is_ahead(self) -> bool:
@@ -100,10 +116,23 @@ def stages_of(
         else:
             takes = tuple((RowKind.REPARTITION, topic) for topic in turn.takes)
             is_whole = region_of(sub) is None or step.state_root or step.starts or turn.following
-            cut = 1 if is_whole else slices or slices_of(step, sub, count, cores)
+            cut = 1 if is_whole else slices or slices_of(step, sub.shared_topics(), sub.global_topics, count, cores)
             work = TaskRunner(step, turn, slices=cut)
             wakes = _wakes(step, sub, count, cut) if takes else ()
-            stages.append(Stage(sub.name, work, cut * count, takes, _BY_TIME, written, slices=cut, wakes=wakes))
+            stages.append(
+                Stage(
+                    sub.name,
+                    work,
+                    cut * count,
+                    takes,
+                    _BY_TIME,
+                    written,
+                    slices=cut,
+                    wakes=wakes,
+                    reads=sub.shared_topics(),
+                    tables=sub.global_topics,
+                )
+            )
     return stages
 
 
@@ -119,14 +148,13 @@ def _wakes(step: StepPlan, sub: SubTopology, count: int, slices: int) -> tuple[i
     return tuple(partition * slices + each for partition in sorted(tasks) for each in range(slices))
 
 
-def slices_of(step: StepPlan, sub: SubTopology, partitions: int, cores: int) -> int:
-    """Return into how many slices a task is cut: so many that cores are not idle which its partitions leave.
+def slices_of(step: StepPlan, topics: frozenset[str], tables: frozenset[str], partitions: int, cores: int) -> int:
+    """Return into how many slices a task that reads these topics, and global tables, is cut: so many that cores are not idle.
 
     Each slice reads and decodes all records of its partition, so that more of them than SLICES_MAX hardly save time.
     """
-    topics = sub.shared_topics()
     busy = sum(1 for tp, whole in step.ranges.items() if tp.topic in topics and len(whole)) or partitions
-    if sum(len(whole) for tp, whole in step.ranges.items() if tp.topic not in sub.global_topics) < SLICES_FROM_RECORDS:
+    if sum(len(whole) for tp, whole in step.ranges.items() if tp.topic not in tables) < SLICES_FROM_RECORDS:
         return 1
     return max(1, min(-(-cores // busy), SLICES_MAX))
 
@@ -156,7 +184,8 @@ def _range_stage(step: StepPlan, sub: SubTopology, form: RangeForm, forms: Forms
     gives = [*_parts(form), *((RowKind.REPARTITION, topic) for topic in topics - forms.combined.keys())]
     for topic in topics & forms.combined.keys():
         gives += _parts(forms.combined[topic])
-    return Stage(sub.name, RangeRunner(step, sub.name, ranges), len(ranges), gives=tuple(gives), is_ranged=True)
+    work, reads = RangeRunner(step, sub.name, ranges), frozenset({sub.program.sources[form.source]})
+    return Stage(sub.name, work, len(ranges), gives=tuple(gives), is_ranged=True, reads=reads)
 
 
 def _parts(form: RangeForm) -> tuple[Rows, ...]:

@@ -108,8 +108,10 @@ def test_several_queries_over_one_topic_are_computed_in_one_pass(tmp_path: Path)
         *planned, once = [json.loads(line) for line in shown.splitlines()]
         assert once == {"read_once": ["old"], "applications": [each["application"] for each in planned]}
         assert len(planned) == 2
-        refused = run("backfill", *given, "--engine", "local", "--abort", *where, code=1)
-        assert "is given alone" in refused.stderr
+        none = run("backfill", *given, "--abort", *where, code=1)
+        assert "there is no unfinished backfill of applications 'logflume-sql-CSAS_ODD_" in none.stderr
+        refused = run("backfill", *given, "--engine", "local", "--replace", "other", *where, code=1)
+        assert "is given alone: one takes the place of one" in refused.stderr
         done = [json.loads(line) for line in run("backfill", *given, "--engine", "local", "--json", *where).stdout.splitlines()]
         reports = [each for each in done if "results" in each and "records" in each]
         assert [each["records"] for each in reports] == [20, 20]

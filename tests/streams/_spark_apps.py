@@ -46,7 +46,8 @@ def topology(name: str, kind: str):  # type: ignore[no-untyped-def]
 
     "direct" aggregates by the input's key, "repartition" joins a table and aggregates by another key; "counted" and "grouped" do
     the same with aggregates whose partial states merge exactly, "grouped" without windows. "merged" reads two repartition topics.
-    "foreign" joins two tables on a foreign key. "global" is "repartition" with a global table.
+    "foreign" joins two tables on a foreign key, "joined" a stream with a table of its own key, in one task. "global" is as
+    "repartition", with a global table.
     """
     app = lf.App(name)
     if kind == "foreign":
@@ -54,6 +55,10 @@ def topology(name: str, kind: str):  # type: ignore[no-untyped-def]
         newest.left_join(app.table("items", Item), on=col.item, prefix="of_").to(f"{name}-out")
         return app.topology()
     orders = app.stream("orders", Order)
+    if kind == "joined":
+        joined = orders.left_join(app.table("items", Item), prefix="its_")
+        joined.group_by_key().aggregate(orders=lf.count(), groups=lf.max(col.its_group)).to(f"{name}-out")
+        return app.topology()
     if kind == "grouped":
         orders.group_by(col.item).aggregate(orders=lf.count(), top=lf.max(col.shop)).to(f"{name}-out")
         return app.topology()

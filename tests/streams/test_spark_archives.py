@@ -21,6 +21,7 @@ from logflume.streams.spark import (
     check_archive,
     keep_archiving,
     plan_backfill,
+    plan_together,
     run_backfill,
 )
 from logflume.streams.spark.archive_tables import DataFile
@@ -121,6 +122,20 @@ def test_a_backfill_from_an_archive_equals_one_from_the_whole_log(
     for topic in ("joined-out", "whole-out"):
         settled_ends(log, topic)
     assert final_results(log, "joined-out") == final_results(log, "whole-out") != {}
+
+
+@pytest.mark.parametrize("kinds", [["foreign", "direct"], ["direct", "foreign"]])
+def test_together_with_one_that_reads_the_topic_as_a_table_a_stream_has_its_archive(
+    log: Log, kinds: list[str], tmp_path: Path
+) -> None:
+    root = str(tmp_path / "archive")
+    send_orders(log, 90, seed=4, start_ms=5_000_000)
+    archive_topic(log, "orders", root)
+    halves = {tp: end // 2 for tp, end in settled_ends(log).items()}
+    log.admin().delete_records(halves)
+    starts = {"direct": dict.fromkeys(ORDERS, 0), "foreign": halves}
+    for plan in plan_together([loader(kind, kind) for kind in kinds], log.where, history=root):
+        assert {tp: plan.ranges[tp].start for tp in ORDERS} == starts[plan.application]
 
 
 def test_gaps_and_overlaps_are_refused_before_anything_changes(log: Log, tmp_path: Path) -> None:

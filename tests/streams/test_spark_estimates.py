@@ -5,13 +5,27 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from logflume.cli.backfill_estimate import fields_of, tree_of, warning_of
-from logflume.log import Log, TopicPartition, connect
-from logflume.streams.spark import LocalRunner, archive_topic, cores_of, estimate_backfill, plan_backfill, run_backfill
+from logflume.log import Chunk, Log, TopicPartition, connect
+from logflume.streams.spark import (
+    LocalRunner,
+    OffsetRange,
+    ReadOnce,
+    archive_topic,
+    cores_of,
+    estimate_backfill,
+    estimate_together,
+    estimates,
+    plan_backfill,
+    plan_together,
+    run_backfill,
+)
 from logflume.streams.spark.session import SparkSettings
+from logflume.streams.spark.steps import StepPlan
 
 from ._spark_apps import PARTITIONS, create_inputs, loader, send_orders
 
@@ -57,6 +71,25 @@ def test_a_part_of_the_history_tells_of_all_of_it(log: Log) -> None:
     assert stage.cpu_seconds > 0
     assert stage.memory_bytes > 0
     assert stage.in_bytes > 3_000 * 20
+
+
+def test_what_is_read_once_counts_with_the_first(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    send_orders(log, 100, seed=5, start_ms=5_000_000)
+    whole, used_s = StepPlan.read, [0.0]
+
+    def dear(self: StepPlan, log: Log, wanted: OffsetRange) -> Iterator[Chunk]:
+        used_s[0] += 1.0
+        yield from whole(self, log, wanted)
+
+    monkeypatch.setattr(StepPlan, "read", dear)
+    monkeypatch.setattr(estimates, "time", SimpleNamespace(process_time=lambda: used_s[0]))
+    planned = plan_together([loader(kind, kind) for kind in ("direct", "joined", "grouped")], log.where)
+    assert [estimate_backfill(each, cores=None).stages[0].cpu_seconds for each in planned] == [3.0, 6.0, 3.0]
+    found, shared = estimate_together(planned, cores=None)
+    stages = [estimate.stages[0] for estimate in found]
+    assert [stage.cpu_seconds for stage in stages] == [3.0, 3.0, 0.0], "items are read by the second alone"
+    assert {stage.way for stage in stages} == {"record by record, read once with others"}
+    assert shared == [ReadOnce(("orders",), ("direct", "joined", "grouped"))]
 
 
 def test_the_tree_shows_what_comes_of_what_and_json_says_the_same(log: Log) -> None:
