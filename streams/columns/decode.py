@@ -8,7 +8,7 @@ serde for what surprises it) into the same columns. What cannot be decoded is re
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -27,6 +27,7 @@ from ..kernels import loaded_kernels
 from ..vectors.expressions import KINDS, Mask, Unsupported, Vector
 from .batch import ColumnId
 from .column import Bytes, Column, patched
+from .defaults import Defaults, Seen
 from .fields import Extracted, Fields, vector_of
 from .framed import FramedFields
 from .header_ids import HeaderIds
@@ -43,26 +44,69 @@ Decode = Callable[[Sequence[bytes | None], Report], tuple[list[int], list[bool],
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Columns of the rows of a run that could be decoded. `rows`: which, None: all; `nulls`: where the value is null."""
+    """Columns of the rows of a run that could be decoded.
+
+    Attributes:
+        rows: which; None: all.
+        nulls: where the value is null.
+        seen: what the kernels saw to be absent, where somebody asks; None: they have not looked.
+    """
 
     columns: dict[ColumnId, Column]
     rows: I64 | None
     nulls: Mask | None
     memory: list[Any]
+    seen: Seen | None = None
 
 
 class ValueDecoder:
     """Decodes values of one source. Remembers only whether the fast decoder has been worth its time lately."""
 
-    def __init__(self, format: FormatSpec, columns: Sequence[Field], used: frozenset[str], *, bare_class: Any = None) -> None:
+    def __init__(
+        self,
+        format: FormatSpec,
+        columns: Sequence[Field],
+        used: frozenset[str],
+        *,
+        bare_class: Any = None,
+        filled_class: type[Any] | None = None,
+    ) -> None:
+        """`bare_class`: of a bare value; `filled_class`: whose defaults stand where records lack fields."""
         self._kept = tuple(column for column in columns if column.name in used)
         self._exact = exact_decoder(format, columns, self._kept, bare_class)
         self._fast = _fast_fields(format, tuple(columns), self._kept)
         self._rest = 0
         self._header_ids = HeaderIds(format.registry) if format_of(format.name).schemas is not None else None
+        self._defaults = None if filled_class is None else Defaults.of(filled_class, format, self._kept)
 
     def decode(self, chunk: Chunk, start: int, stop: int, report: Report) -> Decoded:
         """Decode the values of records start..stop; rows count from `start`."""
+        found = self._decode(chunk, start, stop, report)
+        return found if self._defaults is None else self._filled(self._defaults, found, chunk, start, report)
+
+    def _filled(self, defaults: Defaults, found: Decoded, chunk: Chunk, start: int, report: Report) -> Decoded:
+        """Return the rows with the defaults of absent fields, without those for which none could be made."""
+        rows = found.rows
+
+        def values(places: I64) -> Sequence[bytes | None]:
+            part = chunk.take((places if rows is None else rows[places]) + start)
+            has_ids = self._header_ids is not None and self._header_ids.are_in(part, 0, len(part))
+            return self._header_ids.framed(part)[0] if self._header_ids is not None and has_ids else part.values()
+
+        def tell(place: int, error: Exception) -> None:
+            report(place if rows is None else int(rows[place]), error)
+
+        columns = dict(found.columns)
+        failed = defaults.fill(columns, found.nulls, values, found.seen, found.memory, tell)
+        if not failed:
+            return replace(found, columns=columns)
+        count = next(iter(columns.values())).count
+        left = np.delete(np.arange(count), failed)
+        gone = None if found.nulls is None else found.nulls[left]
+        kept = left if rows is None else rows[left]
+        return Decoded({c: column.take(left) for c, column in columns.items()}, kept, gone, found.memory)
+
+    def _decode(self, chunk: Chunk, start: int, stop: int, report: Report) -> Decoded:
         if self._header_ids is not None and self._header_ids.are_in(chunk, start, stop):
             values, wrong = self._header_ids.framed(chunk.slice(start, stop))
             return self._decode_values(values, lambda row, error: report(row, wrong.get(row, error)))
@@ -82,7 +126,7 @@ class ValueDecoder:
             return self._decode_objects(chunk, start, stop, report)
         memory: list[Any] = [chunk.buffer, *found.memory]
         if len(refused) == 0:
-            return Decoded(self._columns(found, [], memory), None, None, memory)
+            return Decoded(self._columns(found, [], memory), None, None, memory, self._seen(found))
         return self._joined(chunk, start, found, refused, memory, report)
 
     def _columns(self, found: Extracted, more: Sequence[_Objects], memory: list[Any]) -> dict[ColumnId, Column]:
@@ -103,12 +147,18 @@ class ValueDecoder:
         made = self._columns(found, [(f, rows, values) for f, values in enumerate(lists)], memory)
         gone = np.zeros(count, np.bool_)
         gone[rows] = is_null
+        seen = self._seen(found)
         if len(kept) == len(refused):
-            return Decoded(made, None, gone if gone.any() else None, memory)
+            return Decoded(made, None, gone if gone.any() else None, memory, seen)
         alive = found.certain.copy()
         alive[rows] = True
         which = np.flatnonzero(alive)
-        return Decoded({c: column.take(which) for c, column in made.items()}, which, gone[which] if gone.any() else None, memory)
+        alive_columns = {c: column.take(which) for c, column in made.items()}
+        its = None if seen is None else seen.take(which)
+        return Decoded(alive_columns, which, gone[which] if gone.any() else None, memory, its)
+
+    def _seen(self, found: Extracted) -> Seen | None:
+        return None if self._defaults is None else self._defaults.seen(found, [column.name for column in self._kept])
 
     def _decode_objects(self, chunk: Chunk, start: int, stop: int, report: Report) -> Decoded:
         part = chunk if stop - start == len(chunk) else chunk.slice(start, stop)
