@@ -159,6 +159,15 @@ def is_object_class(cls: Any) -> bool:
     return is_record or hasattr(cls, "_fields") or is_model_class(cls)
 
 
+def has_named_tuples(hint: Any) -> bool:
+    """Return whether values of a type may hold NamedTuples that it names."""
+    if any(has_named_tuples(arg) for arg in typing.get_args(hint)):
+        return True
+    if not is_object_class(hint):
+        return False
+    return hasattr(hint, "_fields") or any(has_named_tuples(field.hint) for field in class_fields(hint))
+
+
 def is_model_class(cls: type[Any]) -> bool:
     """Return whether the class is a Pydantic model; Pydantic itself is not needed to know."""
     return isinstance(getattr(cls, "model_fields", None), dict) and hasattr(cls, "model_validate")

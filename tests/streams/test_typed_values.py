@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, make_dataclass, replace
-from typing import Annotated, Any, Dict, List  # noqa: UP035  # as users write them
+from typing import Annotated, Any, Dict, List, NamedTuple  # noqa: UP035  # as users write them
 
 import msgspec
 import pydantic
@@ -314,6 +314,62 @@ def test_a_class_without_typed_fields_is_refused_with_what_is_one() -> None:
 
     with pytest.raises(InvalidInput, match=r"values are a class with typed fields .*dataclass"):
         lf.App("shop").stream("items", Cart)
+
+
+class Place(NamedTuple):
+    city: str
+    zone: int = 7
+
+
+@dataclass
+class Trip:
+    to: Place
+    by: list[Place]
+
+
+def to_place(value: Any) -> Place:
+    return Place(value["city"])
+
+
+def to_trip(value: Any) -> Trip:
+    return Trip(Place(value["city"]), [Place("Rome", 1)])
+
+
+OSLO = b'{"city":"Oslo","zone":7}'
+
+
+@pytest.mark.parametrize(
+    ("build", "written"),
+    [
+        (lambda stream: stream.map_values(to_place), OSLO),
+        (lambda stream: stream.map_values(lambda value: Place(value["city"])), OSLO),
+        (lambda stream: stream.map_values(to_trip), b'{"to":' + OSLO + b',"by":[{"city":"Rome","zone":1}]}'),
+        (lambda stream: stream.map_values(lambda value: [1, {"at": (Place(value["city"]),)}]), b'[1,{"at":[' + OSLO + b"]}]"),
+        (lambda stream: stream.select(at=col.city).map_values(lambda row: row), b'{"at":"Oslo"}'),
+        (lambda stream: stream.group_by_key().aggregate(lambda: Place(""), lambda _, value: Place(value["city"])), OSLO),
+        (lambda stream: stream.map_values(to_place).repartition("again").map_values(lambda place: [place.zone]), b"[7]"),
+        (lambda stream: stream.map_values(to_trip).repartition("again").map_values(lambda trip: [trip.by[0].zone]), b"[1]"),
+        (lambda stream: stream.map_values(to_place).group_by_key().reduce(lambda one, _: one), OSLO),
+    ],
+)  # fmt: skip
+def test_named_tuples_are_written_as_objects_and_read_back(build: Callable[[lf.Stream], Any], written: bytes) -> None:
+    app = lf.App("trips")
+    build(app.stream("in", key=str)).to("out")
+    driver = lf.TopologyTestDriver(app)
+    driver.input("in").send({"city": "Oslo"}, key="k")
+    assert [value for _, value, _, _ in driver.output("out").raw] == [written]
+
+
+def test_a_named_tuple_that_one_application_writes_is_what_another_reads() -> None:
+    first, second = lf.App("writes"), lf.App("reads")
+    first.stream("in", key=str).select_key(to_place).map_values(to_trip).to("trips")
+    trips = second.stream("trips", Trip, key=Place)
+    trips.filter(col.to.zone == 7).map_values(lambda key, trip: [key.city, trip.to.zone, trip.by == [Place("Rome", 1)]]).to("out")
+    writing, reading = lf.TopologyTestDriver(first), lf.TopologyTestDriver(second)
+    writing.input("in").send({"city": "Oslo"}, key="k")
+    ((key, value, _, _),) = writing.output("trips").raw
+    reading.input("trips").send(value, key=key)
+    assert [record.value for record in reading.output("out").read()] == [["Oslo", 7, True]]
 
 
 class Ratio(msgspec.Struct):
