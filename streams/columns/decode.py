@@ -249,26 +249,72 @@ def exact_decoder(format: FormatSpec, columns: Sequence[Field], kept: Sequence[F
 _RESERVED = frozenset({"datas", "report", "kept", "nulls", "null", "i", "data", "error", "run", "enumerate"})
 
 
-class KeyDecoder:
-    """Decodes the encoded keys of a batch into columns: KAFKA texts and integers by kernels, all else by the serde."""
+_NUMBER_BYTES = {Kind.INTEGER: 4, Kind.BIGINT: 8, Kind.DOUBLE: 8}
 
-    def __init__(self, format: FormatSpec, columns: tuple[Field, ...], used: frozenset[str], *, suffix_bytes: int = 0) -> None:
+
+class KeyDecoder:
+    """Decodes the encoded keys of a batch into columns: KAFKA texts and integers by kernels, all else by the serde.
+
+    `is_checked`: keys that nobody reads are looked at too, where a look tells whether they could be decoded (KAFKA).
+    """
+
+    def __init__(
+        self,
+        format: FormatSpec,
+        columns: tuple[Field, ...],
+        used: frozenset[str],
+        *,
+        suffix_bytes: int = 0,
+        is_checked: bool = False,
+    ) -> None:
         self._columns = columns
         self._kept = tuple(column for column in columns if column.name in used)
         self._suffix_bytes = suffix_bytes
-        self._decode = serde(format, columns).decode if self._kept else None
-        only = columns[0].type.kind if len(columns) == 1 else None
-        is_fast = format.name == "KAFKA" and only in (Kind.STRING, Kind.INTEGER, Kind.BIGINT)
-        self._fast = only if is_fast and not suffix_bytes else None
+        only = columns[0].type.kind if format.name == "KAFKA" and len(columns) == 1 else None
+        self._checked = only if is_checked and not self._kept and (only is Kind.STRING or only in _NUMBER_BYTES) else None
+        self._decode = serde(format, columns).decode if self._kept or self._checked else None
+        self._fast = only if only in (Kind.STRING, Kind.INTEGER, Kind.BIGINT) and not suffix_bytes else None
 
     def decode(self, keys: Bytes, memory: list[Any], report: Report) -> tuple[dict[ColumnId, Column], I64 | None]:
         """Return the key columns, and the rows that could be decoded (None: all)."""
+        if self._checked is not None:
+            return {}, self._readable(keys, self._checked, report)
         if self._decode is None:
             return {}, None
         loaded = loaded_kernels()
         if self._fast is not None and loaded is not None and keys.count >= FEW_RECORDS and keys.has_spans:
             return self._decode_spans(keys, loaded.texts, memory, report)
         return self._decode_objects(keys.objects(), report)
+
+    def _readable(self, keys: Bytes, kind: Kind, report: Report) -> I64 | None:
+        """Return the rows whose keys could be decoded (None: all). Only those that may not are decoded, to be told of."""
+        rows = self._odd_texts(keys) if kind is Kind.STRING else self._odd_numbers(keys, _NUMBER_BYTES[kind])
+        if not len(rows):
+            return None
+        places = rows.tolist()
+        _, kept = self._decode_objects(keys.take(rows).objects(), lambda row, error: report(places[row], error))
+        return None if kept is None else np.delete(np.arange(keys.count), np.delete(rows, kept))
+
+    def _odd_numbers(self, keys: Bytes, width: int) -> I64:
+        sizes = keys.spans()[2]
+        return np.flatnonzero((sizes >= 0) & (sizes != width + self._suffix_bytes))
+
+    def _odd_texts(self, keys: Bytes) -> I64:
+        """Return the rows of keys that may be no UTF-8: none if all of them, joined by an ASCII character, are."""
+        rows, looked_at, loaded = np.arange(keys.count), keys, loaded_kernels()
+        if loaded is not None and keys.count >= FEW_RECORDS and keys.has_spans and not self._suffix_bytes:
+            buffer, starts, sizes = keys.spans()
+            spans, room = (np.ascontiguousarray(starts), np.ascontiguousarray(sizes)), np.empty((2, keys.count), np.int64)
+            nulls, unsure = np.empty((2, keys.count), np.bool_)
+            loaded.texts.text_keys(buffer, *spans, keys.count, *room, nulls, unsure)
+            rows = np.flatnonzero(unsure)
+            looked_at = keys.take(rows)
+        texts = filter(None, looked_at.objects())
+        try:
+            b"\0".join([text[: -self._suffix_bytes] for text in texts] if self._suffix_bytes else texts).decode()
+        except UnicodeDecodeError:
+            return rows
+        return rows[:0]
 
     def _decode_objects(self, keys: list[bytes | None], report: Report) -> tuple[dict[ColumnId, Column], I64 | None]:
         assert self._decode is not None

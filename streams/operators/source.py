@@ -75,7 +75,13 @@ class SourceOperator(Operator[g.Source | g.Repartition]):
             keys = frozenset(column.name for column in node.schema.key)
         bare_class = node.schema.value_class if g.is_bare(node.schema) else None
         return (
-            KeyDecoder(node.key_format, node.schema.key, keys, suffix_bytes=key_suffix_bytes(node.schema.window)),
+            KeyDecoder(
+                node.key_format,
+                node.schema.key,
+                keys,
+                suffix_bytes=key_suffix_bytes(node.schema.window),
+                is_checked=isinstance(node, g.Source),
+            ),
             ValueDecoder(node.value_format, node.schema.value, values, bare_class=bare_class, filled_class=self.typed_class),
         )
 
