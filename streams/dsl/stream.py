@@ -571,6 +571,8 @@ class Stream(Generic[K, V], metaclass=Face):
     ) -> None:
         """Write to a topic, created if missing. Values are JSON unless `format` says otherwise (see `App.stream`).
 
+        So is text that a function gives, in quotes: `format="KAFKA"` writes text and bytes as they are.
+
         `topic` may be computed from the record: a column expression, or `function(value)` or `function(key, value)`. Then it is
         one of `topics`, which are created if missing, or without them any topic that exists. A record without such a topic is
         refused: counted, and kept as a dead letter, as if its topic had not taken it.
