@@ -93,8 +93,8 @@ def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Encode:
         try:
             values = prepared(row) if needs_it(row) else row
             data = _write(holder(*values))
-            if of_any_type and _BRACKET in data:
-                values = [_with_names(v) if i in of_any_type and not _is_built_in(v) else v for i, v in enumerate(values)]
+            if of_any_type and _BRACKET in data and not all(_is_built_in(values[i]) for i in of_any_type):
+                values = [_with_names(value) if i in of_any_type else value for i, value in enumerate(values)]
                 data = _write(holder(*values))
             if of_any_type and b"null" in data:
                 return _write(holder(*(_without_specials(v) if i in of_any_type else v for i, v in enumerate(values))))

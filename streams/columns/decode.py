@@ -101,7 +101,7 @@ class ValueDecoder:
         if not failed:
             return replace(found, columns=columns)
         count = next(iter(columns.values())).count
-        left = np.delete(np.arange(count), failed)
+        left = np.delete(np.arange(count), sorted(failed))
         gone = None if found.nulls is None else found.nulls[left]
         kept = left if rows is None else rows[left]
         return Decoded({c: column.take(left) for c, column in columns.items()}, kept, gone, found.memory)

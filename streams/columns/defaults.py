@@ -36,7 +36,7 @@ from ..expr import Side
 from ..kernels import loaded_kernels
 from ..vectors.expressions import KINDS, Mask
 from .batch import ColumnId
-from .column import Column, patched
+from .column import Column, patched, typed
 from .fields import Extracted
 
 Report = Callable[[int, Exception], None]
@@ -111,12 +111,12 @@ class Defaults:
         seen: Seen | None,
         memory: list[Any],
         report: Report,
-    ) -> list[int]:
+    ) -> set[int]:
         """Fill columns of N rows; return the rows for which no default could be made, which are reported.
 
         `values` gives what rows were decoded of, ids of schemas in front.
         """
-        failed: list[int] = []
+        failed: set[int] = set()
         for each in self._filled:
             column = columns[Side.VALUE, each.name]
             alive = np.ones(column.count, np.bool_) if nulls is None else ~nulls
@@ -182,23 +182,24 @@ def _parsed(data: bytes | None) -> Any:
     return found if isinstance(found, dict) else {}
 
 
-def _made(name: str, rows: I64, makes: Sequence[Callable[[], Any]], failed: list[int], report: Report) -> tuple[I64, list[Any]]:
+def _made(name: str, rows: I64, makes: Sequence[Callable[[], Any]], failed: set[int], report: Report) -> tuple[I64, list[Any]]:
     """Return the values of rows, but for those that could not be made."""
     found, wrong = [], []
     for row, make in zip(rows.tolist(), makes, strict=True):
         try:
             found.append(make())
         except Exception as error:  # noqa: BLE001
-            report(row, DecodeError(f"field {name!r} is absent, and its default could not be made: {error!r}"))
             wrong.append(row)
-    failed += wrong
+            if row not in failed:
+                report(row, DecodeError(f"field {name!r} is absent, and its default could not be made: {error!r}"))
+    failed.update(wrong)
     return (rows[~np.isin(rows, wrong)] if wrong else rows), found
 
 
 def _put(column: Column, rows: I64, values: list[Any], memory: list[Any]) -> Column:
     """Return a column with other values in some rows; one value: in all of them."""
     vector = column.vector() if column.kind in KINDS and column.has_vector else None
-    if vector is not None:
+    if vector is not None and typed(values, column.kind) is not None:
         return patched(vector, column.count, column.kind, rows, values, memory)
     objects = list(column.objects())
     for row, value in zip(rows.tolist(), values * len(rows) if len(values) == 1 else values, strict=True):

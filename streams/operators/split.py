@@ -46,6 +46,8 @@ class SplitWork(Work):
         is_left = np.ones(len(batch), np.bool_)
         failed: list[int] = []
         for number, condition in enumerate(self._conditions):
+            if not is_left.any():
+                break
             report = Errors(self._task, self._node, batch).of(condition)
             if condition.is_callable:
                 taken = self._called(batch, condition, np.flatnonzero(is_left), report, failed)
