@@ -159,6 +159,28 @@ class Filter(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Split(Node):
+    """Gives each record of a stream to the first of its branches whose predicate is True, else to the rest.
+
+    Each branch is a Branch behind it. A function is asked once, about records that no earlier predicate has taken; a record for
+    which a predicate fails is in no branch. A null value meets predicates as in a Filter.
+    """
+
+    predicates: tuple[Expr, ...]
+
+
+REST = -1
+"""Number of the branch of the records that no predicate has taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch(Node):
+    """What a Split gave to one of its branches: the place of its predicate, or REST."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Project(Node):
     """New value columns from expressions over key, value and META columns; the key stays. Column types = expression types.
 
@@ -571,12 +593,12 @@ def loose_ends(topology: Topology) -> tuple[str, ...]:
     nodes = topology.nodes
     read = {source for node in nodes.values() for source in node.inputs}
     has_effect = (Sink, Route, Foreach, Process, MapBatches, MapAsync)
-    split_from = {node.inputs for name, node in nodes.items() if isinstance(node, Filter | Child) and name in read}
+    split_from = {node.inputs for name, node in nodes.items() if isinstance(node, Branch | Child) and name in read}
     return tuple(
         name
         for name, node in nodes.items()
         if name not in read
         and node.kind is EdgeKind.STREAM
         and not isinstance(node, has_effect)
-        and not (isinstance(node, Filter | Child) and node.inputs in split_from)
+        and not (isinstance(node, Branch | Child) and node.inputs in split_from)
     )

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from logflume.log import InvalidInput, UnknownName
-from logflume.log.schemas import ANY, Column, FormatSpec, Row, is_object_class, object_codec, serde
+from logflume.log.schemas import ANY, Column, FormatSpec, Row, filler_of, is_object_class, object_codec, serde
 
 from . import graph as g
 from .dsl.schemas import is_single
@@ -96,7 +96,9 @@ class Side:
             unknown = [name for name in value if name not in {c.name for c in self.columns}]
             if unknown:
                 raise UnknownName("column", unknown[0], [c.name for c in self.columns])
-            return tuple(value.get(column.name) for column in self.columns)
+            row = {column.name: value.get(column.name) for column in self.columns}
+            fill = filler_of(self.value_class)
+            return tuple((row if fill is None else fill(row, value)).values())
         wanted = [c.name for c in self.columns]
         if is_object_class(type(value)):
             codec = object_codec(type(value))

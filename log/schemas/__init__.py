@@ -1,6 +1,7 @@
 """Column types and serdes shared by streams, sql and connect."""
 
 from .avro_schema import AVRO_NAMESPACE
+from .class_defaults import ABSENT, ColumnDefault, column_defaults, field_of, filler_of, never_null
 from .classes import class_source
 from .coerce import INT_RANGES, double_from_text, from_json, java_double_text, json_value
 from .formats import (
@@ -26,9 +27,19 @@ from .formats import (
 )
 from .frames import read_frame as frame_schema_id
 from .headers import SCHEMA_ID_HEADERS, FrameSplitter, framed_by_headers, may_have_schema_ids, without_schema_ids
-from .json_format import any_json, check_nesting
+from .json_format import any_json, check_nesting, parse_exactly
 from .layouts import Found, Layout, Leaf, Wire, Write
-from .objects import ObjectCodec, column_of_hint, columns_of, is_object_class, object_codec, required_fields
+from .objects import (
+    ClassField,
+    ObjectCodec,
+    class_fields,
+    column_of_hint,
+    columns_of,
+    has_named_tuples,
+    is_object_class,
+    object_codec,
+    required_fields,
+)
 from .registries import (
     DEFAULT_REGISTRY,
     MemoryRegistry,
@@ -65,6 +76,16 @@ from .types import (
 )
 
 __all__ = [
+    "ABSENT",
+    "ClassField",
+    "ColumnDefault",
+    "class_fields",
+    "column_defaults",
+    "field_of",
+    "filler_of",
+    "has_named_tuples",
+    "never_null",
+    "parse_exactly",
     "check_nesting",
     "Found",
     "Layout",

@@ -7,7 +7,9 @@ record goes through the exact path when a field has another type than its column
 
 from __future__ import annotations
 
+import copy
 import json
+import marshal
 import re
 from collections import deque
 from collections.abc import Callable
@@ -91,6 +93,9 @@ def make_encode(spec: FormatSpec, columns: tuple[Column, ...]) -> Encode:
         try:
             values = prepared(row) if needs_it(row) else row
             data = _write(holder(*values))
+            if of_any_type and _BRACKET in data and not all(_is_built_in(values[i]) for i in of_any_type):
+                values = [_with_names(value) if i in of_any_type else value for i, value in enumerate(values)]
+                data = _write(holder(*values))
             if of_any_type and b"null" in data:
                 return _write(holder(*(_without_specials(v) if i in of_any_type else v for i, v in enumerate(values))))
             return data
@@ -113,7 +118,7 @@ _write = msgspec.json.Encoder(decimal_format="number", enc_hook=any_object).enco
 
 
 def any_json(value: Any) -> bytes:
-    """Return a value of any type as JSON; NaN and infinities are texts, as in columns of DOUBLE: JSON has no such numbers.
+    """Return a value of any type as JSON: NamedTuples as objects; NaN and infinities as texts, for JSON has no such numbers.
 
     Raises:
         TypeError, ValueError, OverflowError, msgspec.MsgspecError: it has no form in JSON.
@@ -122,9 +127,57 @@ def any_json(value: Any) -> bytes:
     b'{"ratio":"Infinity","cents":[1,null]}'
     """
     data = _write(value)
-    if b"null" not in data:  # as which msgspec writes them
-        return data
-    return _write(_without_specials(value))
+    if _BRACKET in data and not _is_built_in(value) and (named := _with_names(value)) is not value:
+        value, data = named, _write(named)
+    return _write(_without_specials(value)) if b"null" in data else data  # as which msgspec writes specials
+
+
+_BRACKET = ord("[")
+
+
+def _is_built_in(value: Any) -> bool:
+    """Return whether a value is of built-in types alone, all the way down: a third of what looking at its items here costs."""
+    try:
+        marshal.dumps(value)
+    except ValueError:
+        return False
+    return True
+
+
+_PLAIN = frozenset((bool, int, float, str, bytes, type(None)))
+_IS_PLAIN = _PLAIN.issuperset
+
+
+def _with_names(value: Any) -> Any:
+    """Return a value with objects by field names in place of NamedTuples, wherever they are; itself where it has none."""
+    kind: Any = type(value)
+    if kind in _PLAIN:
+        return value
+    if isinstance(value, dict):
+        if _IS_PLAIN(map(type, value.values())):
+            return value
+        named = {key: _with_names(item) for key, item in value.items()}
+        return value if all(named[key] is item for key, item in value.items()) else named
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return {name: _with_names(item) for name, item in zip(value._fields, value, strict=True)}
+    if isinstance(value, list | tuple | set | frozenset | deque):
+        if _IS_PLAIN(map(type, value)):
+            return value
+        items = [_with_names(item) for item in value]
+        return value if all(made is item for made, item in zip(items, value, strict=True)) else items
+    if hasattr(value, "model_dump"):
+        return _with_names(value.model_dump())
+    names: tuple[str, ...] = getattr(kind, "__struct_fields__", ()) or tuple(getattr(kind, "__dataclass_fields__", ()))
+    changed = {name: made for name in names if (made := _with_names(item := getattr(value, name))) is not item}
+    return _copied(value, changed) if changed else value
+
+
+def _copied(value: Any, changed: dict[str, Any]) -> Any:
+    """Return an object with other values in some fields, of whatever type, and nothing of its class called."""
+    made = copy.copy(value)
+    for name, item in changed.items():
+        (msgspec.structs.force_setattr if isinstance(made, msgspec.Struct) else object.__setattr__)(made, name, item)
+    return made
 
 
 def _without_specials(value: Any) -> Any:

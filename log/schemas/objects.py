@@ -28,6 +28,7 @@ import typing
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -77,13 +78,26 @@ _MILLISECOND = datetime.timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class _Field:
+class ClassField:
+    """A field of a class, and its column.
+
+    Attributes:
+        to_column, from_column: between values of the field and of the column; None: they are the same.
+        is_nullable: whether None is among its values.
+        may_be_absent: whether it has a default, or is a key that a TypedDict may lack.
+        default: None too where there is none.
+        make_default: what makes a default for each object; None: all have the same.
+    """
+
     name: str
+    hint: Any
     type: DataType
     to_column: Convert | None
     from_column: Convert | None
     is_nullable: bool
-    has_default: bool
+    may_be_absent: bool
+    default: Any
+    make_default: Callable[[], Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +125,7 @@ def columns_of(cls: type[Any]) -> tuple[Column, ...]:
     >>> [f"{c.name} {c.type}" for c in columns_of(Flight)]
     ['carrier STRING', 'dep_delay DOUBLE']
     """
-    return tuple(Column(field.name, field.type) for field in _fields(cls))
+    return tuple(Column(field.name, field.type) for field in class_fields(cls))
 
 
 def object_codec(cls: type[Any]) -> ObjectCodec:
@@ -127,14 +141,14 @@ def object_codec(cls: type[Any]) -> ObjectCodec:
     >>> codec.from_row(("AA", None))
     Airline(carrier='AA', name=None)
     """
-    fields = _fields(cls)
+    fields = class_fields(cls)
     from_row = _object_maker(cls, fields)
     return ObjectCodec(cls, columns_of(cls), _row_maker(cls, fields), from_row, _objects_maker(cls, fields, from_row))
 
 
 def required_fields(cls: type[Any]) -> frozenset[str]:
     """Return the names of the fields that have neither a default nor None among their values."""
-    return frozenset(field.name for field in _fields(cls) if not (field.has_default or field.is_nullable))
+    return frozenset(field.name for field in class_fields(cls) if not (field.may_be_absent or field.is_nullable))
 
 
 def is_object_class(cls: Any) -> bool:
@@ -145,19 +159,29 @@ def is_object_class(cls: Any) -> bool:
     return is_record or hasattr(cls, "_fields") or is_model_class(cls)
 
 
+def has_named_tuples(hint: Any) -> bool:
+    """Return whether values of a type may hold NamedTuples that it names."""
+    if any(has_named_tuples(arg) for arg in typing.get_args(hint)):
+        return True
+    if not is_object_class(hint):
+        return False
+    return hasattr(hint, "_fields") or any(has_named_tuples(field.hint) for field in class_fields(hint))
+
+
 def is_model_class(cls: type[Any]) -> bool:
     """Return whether the class is a Pydantic model; Pydantic itself is not needed to know."""
     return isinstance(getattr(cls, "model_fields", None), dict) and hasattr(cls, "model_validate")
 
 
-def _fields(cls: type[Any]) -> tuple[_Field, ...]:
+def class_fields(cls: type[Any]) -> tuple[ClassField, ...]:
+    """Return the fields of a class, in order. Raises InvalidInput: it has none, or one that no column fits."""
     if not is_object_class(cls):
         raise InvalidInput(f"expected a msgspec.Struct, dataclass, TypedDict, NamedTuple or Pydantic class, found {cls!r}")
     try:
         hints = typing.get_type_hints(cls, include_extras=True)
     except NameError as error:
         raise InvalidInput(f"{cls.__name__}: a field's type cannot be resolved: {error}; define it at module level") from None
-    with_default = _names_with_default(cls, hints)
+    defaults = _defaults(cls, hints)
     names = tuple(hints)
     if issubclass(cls, msgspec.Struct):
         names = cls.__struct_fields__
@@ -167,20 +191,38 @@ def _fields(cls: type[Any]) -> tuple[_Field, ...]:
         names = tuple(field.name for field in dataclasses.fields(cls))
     if not names:
         raise InvalidInput(f"{cls.__name__} has no fields")
-    return tuple(_field(name, hints[name], name in with_default, f"{cls.__name__}.{name}") for name in names)
+    return tuple(_field(name, hints[name], defaults, f"{cls.__name__}.{name}") for name in names)
 
 
-def _names_with_default(cls: type[Any], hints: dict[str, Any]) -> set[str]:
+def _defaults(cls: type[Any], hints: dict[str, Any]) -> dict[str, tuple[Any, Callable[[], Any] | None]]:
+    """Return the default of each field that may be absent, or what makes one."""
     if issubclass(cls, msgspec.Struct):
-        return {f.name for f in msgspec.structs.fields(cls) if not f.required}
+        return {
+            f.name: _default(f.default, f.default_factory, msgspec.NODEFAULT)
+            for f in msgspec.structs.fields(cls)
+            if not f.required
+        }
     if dataclasses.is_dataclass(cls):
-        missing = dataclasses.MISSING
-        return {f.name for f in dataclasses.fields(cls) if f.default is not missing or f.default_factory is not missing}
+        none, found = dataclasses.MISSING, dataclasses.fields(cls)
+        with_default = [f for f in found if f.default is not none or f.default_factory is not none]
+        return {f.name: _default(f.default, f.default_factory, none) for f in with_default}
     if is_model_class(cls):
-        return {name for name, field in cls.model_fields.items() if not field.is_required()}
+        return {name: _model_default(field) for name, field in cls.model_fields.items() if not field.is_required()}
     if typing.is_typeddict(cls):
-        return {name for name, hint in hints.items() if _may_be_absent(cls, name, hint)}
-    return set(getattr(cls, "_field_defaults", ()))
+        return {name: (None, None) for name, hint in hints.items() if _may_be_absent(cls, name, hint)}
+    return {name: (value, None) for name, value in getattr(cls, "_field_defaults", {}).items()}
+
+
+def _default(default: Any, factory: Any, none: Any) -> tuple[Any, Callable[[], Any] | None]:
+    if default is none:
+        return None, factory
+    return (None if default is msgspec.UNSET else default), None
+
+
+def _model_default(field: Any) -> tuple[Any, Callable[[], Any] | None]:
+    if field.default_factory is None:
+        return field.default, None
+    return None, partial(field.get_default, call_default_factory=True, validated_data={})
 
 
 def _may_be_absent(cls: Any, name: str, hint: Any) -> bool:
@@ -189,9 +231,10 @@ def _may_be_absent(cls: Any, name: str, hint: Any) -> bool:
     return said is typing.NotRequired or (name in cls.__optional_keys__ and said is not typing.Required)
 
 
-def _field(name: str, hint: Any, has_default: bool, where: str) -> _Field:
+def _field(name: str, hint: Any, defaults: dict[str, tuple[Any, Callable[[], Any] | None]], where: str) -> ClassField:
     type, to_column, from_column = column_of_hint(hint, where)
-    return _Field(name, type, to_column, from_column, _is_nullable(hint), has_default)
+    default, make = defaults.get(name, (None, None))
+    return ClassField(name, hint, type, to_column, from_column, _is_nullable(hint), name in defaults, default, make)
 
 
 def _is_nullable(hint: Any) -> bool:
@@ -315,7 +358,7 @@ _TIMES: dict[Any, tuple[Convert, Convert]] = {
 }
 
 
-def _row_maker(cls: type[Any], fields: tuple[_Field, ...]) -> Callable[[Any], Row | None]:
+def _row_maker(cls: type[Any], fields: tuple[ClassField, ...]) -> Callable[[Any], Row | None]:
     names = [field.name for field in fields]
     converts = [(i, field.to_column) for i, field in enumerate(fields) if field.to_column is not None]
     take: Callable[[Any], Row]
@@ -341,10 +384,10 @@ def _row_maker(cls: type[Any], fields: tuple[_Field, ...]) -> Callable[[Any], Ro
     return to_row
 
 
-def _object_maker(cls: type[Any], fields: tuple[_Field, ...]) -> Callable[[Row | None], Any]:
+def _object_maker(cls: type[Any], fields: tuple[ClassField, ...]) -> Callable[[Row | None], Any]:
     names = [field.name for field in fields]
     converts = [(i, field.from_column) for i, field in enumerate(fields) if field.from_column is not None]
-    optional = [i for i, field in enumerate(fields) if field.has_default and not field.is_nullable]
+    optional = [i for i, field in enumerate(fields) if field.may_be_absent and not field.is_nullable]
     is_by_name, make = _takes_names(cls, fields), cls
     if is_model_class(cls):
         make = lambda **values: cls.model_validate(values, by_name=True)  # type: ignore[assignment]  # noqa: E731
@@ -368,18 +411,18 @@ def _object_maker(cls: type[Any], fields: tuple[_Field, ...]) -> Callable[[Row |
     return from_row
 
 
-def _takes_names(cls: type[Any], fields: tuple[_Field, ...]) -> bool:
+def _takes_names(cls: type[Any], fields: tuple[ClassField, ...]) -> bool:
     """Return whether a class takes its fields by name only."""
     names = tuple(field.name for field in fields)
     return typing.is_typeddict(cls) or is_model_class(cls) or bool(getattr(cls, "__match_args__", names) != names)
 
 
 def _objects_maker(
-    cls: type[Any], fields: tuple[_Field, ...], from_row: Callable[[Row | None], Any]
+    cls: type[Any], fields: tuple[ClassField, ...], from_row: Callable[[Row | None], Any]
 ) -> Callable[[list[list[Any]]], list[Any]]:
     """Return what makes objects of columns: the class itself over all rows, where it takes its fields by position."""
     converts = [(i, field.from_column) for i, field in enumerate(fields) if field.from_column is not None]
-    optional = [i for i, field in enumerate(fields) if field.has_default and not field.is_nullable]
+    optional = [i for i, field in enumerate(fields) if field.may_be_absent and not field.is_nullable]
     is_by_name = _takes_names(cls, fields)
 
     def from_columns(columns: list[list[Any]]) -> list[Any]:

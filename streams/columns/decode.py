@@ -8,7 +8,7 @@ serde for what surprises it) into the same columns. What cannot be decoded is re
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -27,6 +27,7 @@ from ..kernels import loaded_kernels
 from ..vectors.expressions import KINDS, Mask, Unsupported, Vector
 from .batch import ColumnId
 from .column import Bytes, Column, patched
+from .defaults import Defaults, Seen
 from .fields import Extracted, Fields, vector_of
 from .framed import FramedFields
 from .header_ids import HeaderIds
@@ -43,26 +44,69 @@ Decode = Callable[[Sequence[bytes | None], Report], tuple[list[int], list[bool],
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Columns of the rows of a run that could be decoded. `rows`: which, None: all; `nulls`: where the value is null."""
+    """Columns of the rows of a run that could be decoded.
+
+    Attributes:
+        rows: which; None: all.
+        nulls: where the value is null.
+        seen: what the kernels saw to be absent, where somebody asks; None: they have not looked.
+    """
 
     columns: dict[ColumnId, Column]
     rows: I64 | None
     nulls: Mask | None
     memory: list[Any]
+    seen: Seen | None = None
 
 
 class ValueDecoder:
     """Decodes values of one source. Remembers only whether the fast decoder has been worth its time lately."""
 
-    def __init__(self, format: FormatSpec, columns: Sequence[Field], used: frozenset[str], *, bare_class: Any = None) -> None:
+    def __init__(
+        self,
+        format: FormatSpec,
+        columns: Sequence[Field],
+        used: frozenset[str],
+        *,
+        bare_class: Any = None,
+        filled_class: type[Any] | None = None,
+    ) -> None:
+        """`bare_class`: of a bare value; `filled_class`: whose defaults stand where records lack fields."""
         self._kept = tuple(column for column in columns if column.name in used)
         self._exact = exact_decoder(format, columns, self._kept, bare_class)
         self._fast = _fast_fields(format, tuple(columns), self._kept)
         self._rest = 0
         self._header_ids = HeaderIds(format.registry) if format_of(format.name).schemas is not None else None
+        self._defaults = None if filled_class is None else Defaults.of(filled_class, format, self._kept)
 
     def decode(self, chunk: Chunk, start: int, stop: int, report: Report) -> Decoded:
         """Decode the values of records start..stop; rows count from `start`."""
+        found = self._decode(chunk, start, stop, report)
+        return found if self._defaults is None else self._filled(self._defaults, found, chunk, start, report)
+
+    def _filled(self, defaults: Defaults, found: Decoded, chunk: Chunk, start: int, report: Report) -> Decoded:
+        """Return the rows with the defaults of absent fields, without those for which none could be made."""
+        rows = found.rows
+
+        def values(places: I64) -> Sequence[bytes | None]:
+            part = chunk.take((places if rows is None else rows[places]) + start)
+            has_ids = self._header_ids is not None and self._header_ids.are_in(part, 0, len(part))
+            return self._header_ids.framed(part)[0] if self._header_ids is not None and has_ids else part.values()
+
+        def tell(place: int, error: Exception) -> None:
+            report(place if rows is None else int(rows[place]), error)
+
+        columns = dict(found.columns)
+        failed = defaults.fill(columns, found.nulls, values, found.seen, found.memory, tell)
+        if not failed:
+            return replace(found, columns=columns)
+        count = next(iter(columns.values())).count
+        left = np.delete(np.arange(count), sorted(failed))
+        gone = None if found.nulls is None else found.nulls[left]
+        kept = left if rows is None else rows[left]
+        return Decoded({c: column.take(left) for c, column in columns.items()}, kept, gone, found.memory)
+
+    def _decode(self, chunk: Chunk, start: int, stop: int, report: Report) -> Decoded:
         if self._header_ids is not None and self._header_ids.are_in(chunk, start, stop):
             values, wrong = self._header_ids.framed(chunk.slice(start, stop))
             return self._decode_values(values, lambda row, error: report(row, wrong.get(row, error)))
@@ -82,7 +126,7 @@ class ValueDecoder:
             return self._decode_objects(chunk, start, stop, report)
         memory: list[Any] = [chunk.buffer, *found.memory]
         if len(refused) == 0:
-            return Decoded(self._columns(found, [], memory), None, None, memory)
+            return Decoded(self._columns(found, [], memory), None, None, memory, self._seen(found))
         return self._joined(chunk, start, found, refused, memory, report)
 
     def _columns(self, found: Extracted, more: Sequence[_Objects], memory: list[Any]) -> dict[ColumnId, Column]:
@@ -103,12 +147,18 @@ class ValueDecoder:
         made = self._columns(found, [(f, rows, values) for f, values in enumerate(lists)], memory)
         gone = np.zeros(count, np.bool_)
         gone[rows] = is_null
+        seen = self._seen(found)
         if len(kept) == len(refused):
-            return Decoded(made, None, gone if gone.any() else None, memory)
+            return Decoded(made, None, gone if gone.any() else None, memory, seen)
         alive = found.certain.copy()
         alive[rows] = True
         which = np.flatnonzero(alive)
-        return Decoded({c: column.take(which) for c, column in made.items()}, which, gone[which] if gone.any() else None, memory)
+        alive_columns = {c: column.take(which) for c, column in made.items()}
+        its = None if seen is None else seen.take(which)
+        return Decoded(alive_columns, which, gone[which] if gone.any() else None, memory, its)
+
+    def _seen(self, found: Extracted) -> Seen | None:
+        return None if self._defaults is None else self._defaults.seen(found, [column.name for column in self._kept])
 
     def _decode_objects(self, chunk: Chunk, start: int, stop: int, report: Report) -> Decoded:
         part = chunk if stop - start == len(chunk) else chunk.slice(start, stop)
@@ -199,26 +249,72 @@ def exact_decoder(format: FormatSpec, columns: Sequence[Field], kept: Sequence[F
 _RESERVED = frozenset({"datas", "report", "kept", "nulls", "null", "i", "data", "error", "run", "enumerate"})
 
 
-class KeyDecoder:
-    """Decodes the encoded keys of a batch into columns: KAFKA texts and integers by kernels, all else by the serde."""
+_NUMBER_BYTES = {Kind.INTEGER: 4, Kind.BIGINT: 8, Kind.DOUBLE: 8}
 
-    def __init__(self, format: FormatSpec, columns: tuple[Field, ...], used: frozenset[str], *, suffix_bytes: int = 0) -> None:
+
+class KeyDecoder:
+    """Decodes the encoded keys of a batch into columns: KAFKA texts and integers by kernels, all else by the serde.
+
+    `is_checked`: keys that nobody reads are looked at too, where a look tells whether they could be decoded (KAFKA).
+    """
+
+    def __init__(
+        self,
+        format: FormatSpec,
+        columns: tuple[Field, ...],
+        used: frozenset[str],
+        *,
+        suffix_bytes: int = 0,
+        is_checked: bool = False,
+    ) -> None:
         self._columns = columns
         self._kept = tuple(column for column in columns if column.name in used)
         self._suffix_bytes = suffix_bytes
-        self._decode = serde(format, columns).decode if self._kept else None
-        only = columns[0].type.kind if len(columns) == 1 else None
-        is_fast = format.name == "KAFKA" and only in (Kind.STRING, Kind.INTEGER, Kind.BIGINT)
-        self._fast = only if is_fast and not suffix_bytes else None
+        only = columns[0].type.kind if format.name == "KAFKA" and len(columns) == 1 else None
+        self._checked = only if is_checked and not self._kept and (only is Kind.STRING or only in _NUMBER_BYTES) else None
+        self._decode = serde(format, columns).decode if self._kept or self._checked else None
+        self._fast = only if only in (Kind.STRING, Kind.INTEGER, Kind.BIGINT) and not suffix_bytes else None
 
     def decode(self, keys: Bytes, memory: list[Any], report: Report) -> tuple[dict[ColumnId, Column], I64 | None]:
         """Return the key columns, and the rows that could be decoded (None: all)."""
+        if self._checked is not None:
+            return {}, self._readable(keys, self._checked, report)
         if self._decode is None:
             return {}, None
         loaded = loaded_kernels()
         if self._fast is not None and loaded is not None and keys.count >= FEW_RECORDS and keys.has_spans:
             return self._decode_spans(keys, loaded.texts, memory, report)
         return self._decode_objects(keys.objects(), report)
+
+    def _readable(self, keys: Bytes, kind: Kind, report: Report) -> I64 | None:
+        """Return the rows whose keys could be decoded (None: all). Only those that may not are decoded, to be told of."""
+        rows = self._odd_texts(keys) if kind is Kind.STRING else self._odd_numbers(keys, _NUMBER_BYTES[kind])
+        if not len(rows):
+            return None
+        places = rows.tolist()
+        _, kept = self._decode_objects(keys.take(rows).objects(), lambda row, error: report(places[row], error))
+        return None if kept is None else np.delete(np.arange(keys.count), np.delete(rows, kept))
+
+    def _odd_numbers(self, keys: Bytes, width: int) -> I64:
+        sizes = keys.spans()[2]
+        return np.flatnonzero((sizes >= 0) & (sizes != width + self._suffix_bytes))
+
+    def _odd_texts(self, keys: Bytes) -> I64:
+        """Return the rows of keys that may be no UTF-8: none if all of them, joined by an ASCII character, are."""
+        rows, looked_at, loaded = np.arange(keys.count), keys, loaded_kernels()
+        if loaded is not None and keys.count >= FEW_RECORDS and keys.has_spans and not self._suffix_bytes:
+            buffer, starts, sizes = keys.spans()
+            spans, room = (np.ascontiguousarray(starts), np.ascontiguousarray(sizes)), np.empty((2, keys.count), np.int64)
+            nulls, unsure = np.empty((2, keys.count), np.bool_)
+            loaded.texts.text_keys(buffer, *spans, keys.count, *room, nulls, unsure)
+            rows = np.flatnonzero(unsure)
+            looked_at = keys.take(rows)
+        texts = filter(None, looked_at.objects())
+        try:
+            b"\0".join([text[: -self._suffix_bytes] for text in texts] if self._suffix_bytes else texts).decode()
+        except UnicodeDecodeError:
+            return rows
+        return rows[:0]
 
     def _decode_objects(self, keys: list[bytes | None], report: Report) -> tuple[dict[ColumnId, Column], I64 | None]:
         assert self._decode is not None

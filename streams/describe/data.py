@@ -138,6 +138,7 @@ def _kind(node: g.Node) -> str:
         g.Filter: "filter", g.Project: "select", g.FlatMap: "flat map", g.Rekey: "key", g.Repartition: "repartition",
         g.Aggregate: "aggregate", g.StreamTableJoin: "join", g.ToStream: "to stream", g.ToTable: "to table",
         g.StreamJoin: "join", g.TableJoin: "join", g.Subscribe: "ask", g.Answer: "answer", g.Resolve: "join",
+        g.Split: "split", g.Branch: "branch",
         g.Regroup: "key", g.TableAggregate: "aggregate", g.Suppress: "suppress", g.Process: "process", g.Child: "child",
         g.Merge: "merge",
         g.MapBatches: "map", g.MapAsync: "map", g.Late: "late", g.Deduplicate: "deduplicate",
@@ -156,6 +157,10 @@ def _describe(node: g.Node) -> NodeBox:
             return _box(node, f"writes to {expression_text(node.topic_of)}", node.inputs, expression_text(node.topic_of), among)
         case g.Filter():
             return _box(node, expression_text(node.predicate), node.inputs, None)
+        case g.Split():
+            return _box(node, ", ".join(expression_text(predicate) for predicate in node.predicates), node.inputs, None)
+        case g.Branch():
+            return _box(node, "the rest" if node.number == g.REST else f"branch {node.number + 1}", node.inputs, None)
         case g.Project():
             texts = [(name, expression_text(expr)) for name, expr in node.columns]
             kept = ", ".join(name if name == text else f"{name} = {text}" for name, text in texts)

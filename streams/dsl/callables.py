@@ -54,19 +54,6 @@ class Items:
         return _checked_items(self.function, self.function(*args), "an iterable of values")
 
 
-@dataclass(frozen=True, slots=True)
-class AskedAgain:
-    """Calls a condition that was asked about the same record before: what it raises was reported then, and ended its way."""
-
-    function: Callable[..., Any]
-
-    def __call__(self, *args: Any) -> Any:
-        try:
-            return self.function(*args)
-        except Exception:  # noqa: BLE001
-            return True
-
-
 def _checked_pair(function: Callable[..., Any], result: Any, type: DataType, wanted: str) -> Any:
     if not isinstance(result, tuple | list) or len(result) != 2:
         raise BrokenContract(f"{where(function)} must return {wanted}, found {result!r:.100}")

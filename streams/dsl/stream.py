@@ -11,10 +11,10 @@ from logflume.log import InvalidInput
 from logflume.log.schemas import ANY, BOOLEAN, Column, DataType, FormatSpec, is_object_class
 
 from .. import graph as g
-from ..expr import Binary, BinaryOp, Cast, ColumnRef, Expr, Index, Literal, PyCall, Side, Unary, UnaryOp
+from ..expr import Cast, ColumnRef, Expr, Index, Literal, Side, Unary, UnaryOp
 from ..planner import internal_format
 from .binding import Scope, bind
-from .callables import AskedAgain, Items, Pair, Pairs, returned_type
+from .callables import Items, Pair, Pairs, returned_type
 from .calling import call, condition, foreach_node
 from .face import Face, picture
 from .fields import Field, Value
@@ -115,18 +115,20 @@ class Stream(Generic[K, V], metaclass=Face):
         )
 
     def split(self, *predicates: Value | Function) -> tuple[Stream[K, V], ...]:
-        """Return one stream per condition, and one more for the rest: a record goes to the first whose condition is True."""
-        earlier: Expr | None = None
-        branches = []
-        for predicate in predicates:
-            test = condition(predicate, self.scope(), "split()")
-            branches.append(self._filter(test if earlier is None else Binary(BinaryOp.AND, earlier, test, BOOLEAN)))
-            asked_again = replace(test, function=AskedAgain(test.function)) if isinstance(test, PyCall) else test
-            refused: Expr = Unary(UnaryOp.IS_NOT_TRUE, asked_again, BOOLEAN)
-            earlier = refused if earlier is None else Binary(BinaryOp.AND, earlier, refused, BOOLEAN)
-        if earlier is None:
+        """Return one stream per condition, and one more for the rest: a record goes to the first whose condition is True.
+
+        A condition is asked once about a record that no earlier one has taken. A record for which one fails is in no branch.
+        """
+        if not predicates:
             raise InvalidInput("split() needs at least one condition")
-        return (*branches, self._filter(earlier))
+        tests = tuple(condition(predicate, self.scope(), "split()") for predicate in predicates)
+        common: dict[str, Any] = {"schema": self.schema, "kind": self.node.kind}
+        name = self.graph.free(f"{self.node.name}-split")
+        made = self.then(g.Split(name=name, inputs=(self.node.name,), predicates=tests, **common))
+        return tuple(
+            made.then(g.Branch(name=self.graph.free(f"{name}-{label}"), inputs=(name,), number=number, **common))
+            for number, label in [*enumerate(range(1, len(tests) + 1)), (g.REST, "rest")]
+        )
 
     def select(self, *columns: Value, **named: Any) -> Stream[K, Any]:
         """Make the value of these columns: `select(col.id, price=col.price * 1.2)`."""
@@ -568,6 +570,8 @@ class Stream(Generic[K, V], metaclass=Face):
         **configs: str,
     ) -> None:
         """Write to a topic, created if missing. Values are JSON unless `format` says otherwise (see `App.stream`).
+
+        So is text that a function gives, in quotes: `format="KAFKA"` writes text and bytes as they are.
 
         `topic` may be computed from the record: a column expression, or `function(value)` or `function(key, value)`. Then it is
         one of `topics`, which are created if missing, or without them any topic that exists. A record without such a topic is

@@ -6,7 +6,7 @@ it is goes to the serde, which decides. So both ways give the same rows. All oth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -18,7 +18,10 @@ from logflume.log.schemas import (
     Kind,
     any_json,
     check_nesting,
+    columns_of,
+    has_named_tuples,
     java_double_text,
+    object_codec,
     part_decode,
     serde,
 )
@@ -104,7 +107,7 @@ def _write_fast(
         if any(column.type.kind is Kind.ANY for column in kept):
             writer.line(f"{namespace.add('check_nesting', check_nesting)}({data})")
         if is_bare:
-            loads = namespace.add(f"load_{label}", msgspec.json.Decoder((bare_class or Any) if kept else msgspec.Raw).decode)
+            loads = namespace.add(f"load_{label}", _bare_loads(bare_class) if kept else msgspec.json.Decoder(msgspec.Raw).decode)
             writer.line(f"{names[0]} = {loads}({data})" if names else f"{loads}({data})")
         else:
             loads = namespace.add(f"load_{label}", msgspec.json.Decoder(_row_class(columns, kept)).decode)
@@ -116,6 +119,21 @@ def _write_fast(
     if is_bare and names:
         with writer.block(f"if {names[0]} is None:"):
             writer.line(f"{null} = True")
+
+
+def _bare_loads(cls: Any) -> Callable[[bytes], Any]:
+    """Return what reads a bare value of a class; one with NamedTuples by its columns, for msgspec takes these for arrays."""
+    if cls is None or not has_named_tuples(cls):
+        return msgspec.json.Decoder(cls or Any).decode
+    decode, make = serde(FormatSpec("JSON"), columns_of(cls)).decode, object_codec(cls).from_row
+
+    def loads(data: bytes) -> Any:
+        try:
+            return make(decode(data))
+        except (DecodeError, ValueError, TypeError) as error:
+            raise msgspec.ValidationError(str(error)) from None
+
+    return loads
 
 
 def other_spellings(columns: Sequence[Column], kept: tuple[Column, ...]) -> dict[str, str]:

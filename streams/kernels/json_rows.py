@@ -26,6 +26,8 @@ from .spans import put_span
 BOOLEAN, INTEGER, BIGINT, DOUBLE, STRING = 0, 1, 2, 3, 4
 NUMBER_SIZE = 28
 """Bytes that a number, a boolean or null takes at most."""
+WRITTEN_NULL = 2
+"""What `extract` puts under a null that stands in the record; under one of a field that is absent it puts 0."""
 SPARE_BYTES = 8
 """Bytes that `write` may touch behind what it has written."""
 
@@ -110,7 +112,8 @@ def extract(
     names: the used names, joined, where each ends, and the field that each names (a field may have two). folded[F]: 1 for a
     field that is looked for in any spelling: a row with one that is not among the names is not certain.
     nulls, ints (numbers, booleans, addresses of strings), floats (may share memory with ints), lengths (of strings): [F, N];
-    the length of a string that is not plain is -1 - length. scratch: room for all rows; strings with escapes are written there.
+    the length of a string that is not plain is -1 - length; under a null ints tell why (WRITTEN_NULL). scratch: room for all
+    rows; strings with escapes are written there.
 
     Rows mostly have the same fields in the same places: the text of a name with its quotes and colon is kept per place and
     tried first.
@@ -220,7 +223,7 @@ def extract(
                     at += 5 if word == 2 else 4
                     if f >= 0:
                         nulls[f, i] = word == 3
-                        ints[f, i] = 1 if word == 1 else 0
+                        ints[f, i] = 1 if word == 1 else 0 if word == 2 else WRITTEN_NULL
                         if kind == STRING:
                             lengths[f, i] = 0
                 if at >= end:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from logflume.log import DecodeError, InvalidInput
 from logflume.log.records import I64, Chunk
-from logflume.log.schemas import Kind, is_object_class, required_fields
+from logflume.log.schemas import Kind, is_object_class, never_null
 
 from .. import graph as g
 from ..columns import Batch, Bytes, Column
@@ -74,9 +75,21 @@ class SourceOperator(Operator[g.Source | g.Repartition]):
             keys = frozenset(column.name for column in node.schema.key)
         bare_class = node.schema.value_class if g.is_bare(node.schema) else None
         return (
-            KeyDecoder(node.key_format, node.schema.key, keys, suffix_bytes=key_suffix_bytes(node.schema.window)),
-            ValueDecoder(node.value_format, node.schema.value, values, bare_class=bare_class),
+            KeyDecoder(
+                node.key_format,
+                node.schema.key,
+                keys,
+                suffix_bytes=key_suffix_bytes(node.schema.window),
+                is_checked=isinstance(node, g.Source),
+            ),
+            ValueDecoder(node.value_format, node.schema.value, values, bare_class=bare_class, filled_class=self.typed_class),
         )
+
+    @property
+    def typed_class(self) -> type[Any] | None:
+        """The class with fields that values of a topic are declared to be of."""
+        found = self.node.schema.value_class
+        return found if isinstance(self.node, g.Source) and is_object_class(found) else None
 
 
 def _names(reads: set[ColumnId], side: Side, columns: Sequence[object]) -> frozenset[str]:
@@ -106,8 +119,7 @@ class SourceWork(Work):
         value_class = operator.node.schema.value_class
         is_whole = (Side.VALUE, WHOLE) in wiring.needs[operator.node.name] and not g.is_bare(operator.node.schema)
         self._object_class = value_class if is_whole and is_object_class(value_class) else None
-        is_typed = isinstance(operator.node, g.Source) and value_class is not None and is_object_class(value_class)
-        self._required = sorted(required_fields(value_class)) if is_typed and value_class is not None else []
+        self._never_null = [] if operator.typed_class is None else sorted(never_null(operator.typed_class))
 
     def process(self, batch: Batch, source: str) -> None:
         raise AssertionError("a source has no input but its topic")
@@ -169,7 +181,7 @@ class SourceWork(Work):
         batch.columns |= found.columns
         batch.nulls = found.nulls
         batch.memory += found.memory
-        if self._required:
+        if self._never_null:
             batch = self._whole(batch)
         if self._rewriter is not None:
             batch = self._rewritten(batch, self._rewriter)
@@ -178,9 +190,9 @@ class SourceWork(Work):
         return batch if self._time is None else self._timed(batch, self._time)
 
     def _whole(self, batch: Batch) -> Batch:
-        """Leave out rows that lack a value, of those that are read, which the user's class must have: None is not of its type."""
+        """Leave out rows with a null, in what is read of them, where the class of the values allows none."""
         is_short = np.zeros(len(batch), np.bool_)
-        for name in self._required:
+        for name in self._never_null:
             column = batch.columns.get((Side.VALUE, name))
             if column is None:
                 continue
@@ -189,7 +201,8 @@ class SourceWork(Work):
                 lacks &= ~batch.nulls
             if lacks.any():
                 told = DecodeError(
-                    f"field {name!r} is absent or null, and {self._told_class()} has no default for it: `{name}: T | None`?"
+                    f"field {name!r} is null, or absent without a default, which {self._told_class()} does not allow: "
+                    f"`{name}: T | None`?"
                 )
                 for row in np.flatnonzero(lacks).tolist():
                     self._task.report("decode", self._node.name, batch, row, told)

@@ -21,7 +21,11 @@ class Guarantee(StrEnum):
 
 
 class OnGap(StrEnum):
-    """What happens when records were deleted by retention before they were read. EARLIEST: counted, then on from the oldest."""
+    """What happens when records were deleted by retention before they were read. EARLIEST: counted, then on from the oldest.
+
+    State is never gone on with from a topic that was made anew and whose offsets are gone with it: nothing says that its records
+    are not those that the state holds.
+    """
 
     STOP = "stop"
     EARLIEST = "earliest"

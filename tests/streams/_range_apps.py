@@ -11,8 +11,8 @@ from logflume import col
 from logflume.streams.planner import plan
 from logflume.streams.seams import Plan
 
-KINDS = ("windowed", "hopping", "plain", "floats", "rekeyed", "rekeyed-windowed", "two-repartitions")
-EXACT = ("windowed", "hopping", "plain")
+KINDS = ("windowed", "hopping", "plain", "floats", "rekeyed", "rekeyed-windowed", "two-repartitions", "split")
+EXACT = ("windowed", "hopping", "plain", "split")
 
 
 class Sale(msgspec.Struct):
@@ -38,6 +38,11 @@ def make_plan(name: str, kind: str, topic: str = "sales") -> Plan:
         case "plain":
             passing.group_by_key().aggregate(**sums, mean=lf.mean(col.amount)).to(f"{name}-out")
             passing.select(col.item, twice=col.amount + col.amount).to(f"{name}-items")
+        case "split":
+            small, negative, rest = passing.split(col.amount > 50, lambda sale: len(sale.item) and sale.amount < 0)
+            small.group_by_key().aggregate(**sums).to(f"{name}-out")
+            negative.to(f"{name}-negative")
+            rest.select(col.item).to(f"{name}-items")
         case "floats":
             passing.group_by_key().aggregate(total=lf.sum(col.price), top=lf.max(col.price)).to(f"{name}-out")
         case "rekeyed":

@@ -34,6 +34,7 @@ OTHERS = (
     "sessions",
     "final-sessions",
     "callables",
+    "split",
     "table-join",
     "looked-up",
     "looked-up-windowed",
@@ -90,6 +91,10 @@ def make_plan(name: str, kind: str, sales_topic: str, refunds_topic: str) -> Pla
             windowed.aggregate(**sums, emit="final").to(f"{name}-out")
         case "callables":
             passing.filter(lambda sale: refused(sale.item)).group_by_key().aggregate(**sums).to(f"{name}-out")
+        case "split":
+            large, rest = passing.split(lambda sale: refused(sale.item) and sale.amount > 50)
+            large.group_by_key().aggregate(**sums).to(f"{name}-out")
+            rest.to(f"{name}-rest")
         case "table-join":
             refunds = app.table(refunds_topic, Refund)
             counts = passing.group_by_key().aggregate(**sums)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import struct
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,7 +19,9 @@ from logflume.log.schemas import check_nesting
 from logflume.log.schemas.json_format import NESTING_MAX
 from logflume.streams import col
 from logflume.streams.testing import TopologyTestDriver
-from tests.streams.running import embedded, read, running, send_json, until
+from tests.streams.running import embedded, kernels, read, running, send_json, until
+
+__all__ = ["kernels"]
 
 LAST_MS = (1 << 63) - 1
 YEAR_9999_MS = 253_402_300_799_999
@@ -223,3 +226,26 @@ def test_inputs_of_a_join_need_the_same_number_of_partitions(tmp_path: Path) -> 
             running(app, log, tmp_path / "state"),
         ):
             raise AssertionError("it starts")
+
+
+@pytest.mark.parametrize("kernels", ["without kernels", "with kernels"], indirect=True)
+@pytest.mark.parametrize(
+    ("key", "good", "bad"),
+    [
+        (int, [struct.pack(">q", 7)], [b"abc", b""]),
+        (float, [struct.pack(">d", 0.5)], [b"abc"]),
+        (str, [b"plain", "ü".encode(), b"", b'"'], [b"\xff", b"\xc3", b"a\xe2\x82"]),
+        (bytes, [b"\xff", b""], []),
+    ],
+)
+def test_a_key_that_cannot_be_decoded_leaves_the_record_out_though_nothing_reads_it(
+    key: type[Any], good: list[bytes], bad: list[bytes], kernels: str
+) -> None:
+    app = lf.App("bad")
+    app.stream("in", key=key).filter(col.n > 0).to("out")
+    driver = TopologyTestDriver(app, on_problem="skip")
+    keys = [*good, *bad, None, *good * 60, *bad]
+    driver.input("in").send_together([(each, b'{"n":1}', 0) for each in keys])
+    driver.input("in").send_together([(each, b'{"n":1}', 0) for each in good * 60])
+    assert [raw[0] for raw in driver.output("out").raw] == [*(each for each in keys if each not in bad), *good * 60]
+    assert driver.problems == ({"decode": 2 * len(bad)} if bad else {})

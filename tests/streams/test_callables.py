@@ -12,11 +12,18 @@ import pytest
 import logflume.streams as lf
 from logflume.log import InvalidInput
 from logflume.log.interfaces import Log
+from logflume.streams import col
 from logflume.streams.runtime import PoisonRecord, StreamsError
 from logflume.streams.testing import TopologyTestDriver
 from tests.streams.running import embedded, read, running, send_json, until
 
 GOOD, BAD = 1, 0
+
+
+class Quotient(msgspec.Struct):
+    n: int
+
+
 Build = Callable[[lf.App], None]
 
 
@@ -87,10 +94,14 @@ def test_a_record_whose_callable_raises_puts_out_nothing_and_is_counted(name: st
         assert [record.value for record in after] == [2 * record.value for record in before]
 
 
-def test_a_record_that_fails_in_a_split_is_counted_once() -> None:
+def branches_to_topics(*branches: lf.Stream) -> None:
+    for place, branch in enumerate(branches):
+        branch.to(f"out{place}")
+
+
+def test_a_record_that_fails_in_a_split_is_counted_once_and_is_in_no_branch() -> None:
     def build(app: lf.App) -> None:
-        for place, branch in enumerate(rows(app).split(lambda v: inverse(v) > 1, lambda v: v["m"] > 0, lambda v: v["o"] > 0)):
-            branch.to(f"out{place}")
+        branches_to_topics(*rows(app).split(lambda v: inverse(v) > 1, lambda v: v["m"] > 0, lambda v: v["o"] > 0))
 
     driver = driven(build, on_problem="skip")
     feed(
@@ -105,6 +116,32 @@ def test_a_record_that_fails_in_a_split_is_counted_once() -> None:
     )
     assert driver.problems == {"callable": 3}
     assert [len(driver.output(f"out{place}")) for place in range(4)] == [1, 1, 1, 1]
+
+
+def test_a_split_asks_each_function_once_and_only_about_records_that_are_left() -> None:
+    asked: list[tuple[str, int]] = []
+
+    def over(name: str, least: int) -> Callable[[Any], bool]:
+        return lambda value: asked.append((name, value["n"])) or value["n"] > least
+
+    def build(app: lf.App) -> None:
+        branches_to_topics(*rows(app).split(over("a", 2), col.n == 2, over("b", 0)))
+
+    feed(driven(build), {"n": 3}, {"n": 2}, {"n": 1}, {"n": 0})
+    assert asked == [("a", 3), ("a", 2), ("a", 1), ("b", 1), ("a", 0), ("b", 0)]
+
+
+def test_an_expression_that_fails_in_a_split_is_counted_once_and_only_of_records_that_are_left() -> None:
+    """A record without a value meets no expression: it is one of the rest."""
+
+    def build(app: lf.App) -> None:
+        branches_to_topics(*app.stream("in", Quotient).split(col.n > 8, 10 % col.n == 0))
+
+    driver = driven(build, on_problem="skip")
+    feed(driver, {"n": 9}, {"n": 5}, {"n": 0}, {"n": 3}, None)
+    assert driver.problems == {"expression": 1}
+    found = [[record.value for record in driver.output(f"out{place}").read()] for place in range(3)]
+    assert found == [[Quotient(9)], [Quotient(5)], [Quotient(3), None]]
 
 
 @pytest.mark.parametrize("name", ["reduce", "aggregate"])
@@ -191,6 +228,17 @@ def test_the_engine_leaves_such_records_out_and_keeps_them(log: Log, tmp_path: P
         until(lambda: len(read(log, "dead")) == 10, engine)
     assert all(record.value is not None for record in read(log, "out"))
     assert [msgspec.json.decode(record.value or b"") for record in read(log, "dead")] == [{"n": 0}] * 10
+
+
+def test_the_engine_keeps_a_record_that_fails_in_a_split_once(log: Log, tmp_path: Path) -> None:
+    app = lf.App("callables")
+    branches_to_topics(*rows(app).split(lambda value: inverse(value) > 1, lambda value: inverse(value) > 0.4))
+    send_json(log, "in", [("k", {"n": n % 4}, 1000 + n) for n in range(400)])
+    with running(app, log, tmp_path / "state", dead_letter_topic="dead") as engine:
+        until(lambda: len(read(log, "out2")) == 100, engine)
+        until(lambda: engine.status().dropped == {"callable": 100}, engine)
+    assert len(read(log, "dead")) == 100
+    assert (len(read(log, "out0")), len(read(log, "out1"))) == (0, 200)
 
 
 def test_the_engine_tells_the_type_and_the_line_of_what_a_callable_raises(

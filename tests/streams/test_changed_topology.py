@@ -163,6 +163,20 @@ def test_what_waits_in_a_join_is_not_lost_in_silence(log: Log, tmp_path: Path) -
         pass
 
 
+def test_another_branch_of_a_split_leaves_what_the_others_keep() -> None:
+    def app(*more: Any) -> lf.App:
+        made = lf.App("shop")
+        *_, dear, rest = made.stream("orders", Order, key=str).split(*more, col.price > 5)
+        dear.group_by(col.cost, name="dear").count().to("dear")
+        rest.group_by_key().count(name="rest").to("rest")
+        return made
+
+    old, new = (layout_of(each.topology()) for each in (app(), app(col.cost > 9)))
+    assert {change.name: change.fate for change in compare(old, new)} == dict.fromkeys(
+        ("shop-dear-repartition", "dear-count", "rest"), Fate.KEPT
+    )
+
+
 def test_two_topologies_are_compared_before_they_run() -> None:
     def app(name: str, column: Any, table: Any) -> lf.App:
         made = lf.App("shop")

@@ -31,6 +31,17 @@ def test_text_names_topics_stores_and_changelogs() -> None:
     assert "tumbling 1h" in text
 
 
+def test_a_split_is_one_box_and_its_branches_have_their_names_by_place() -> None:
+    made = lf.App("shop")
+    for branch in made.stream("clicks").split(col.a < 3, col.a < 9):
+        branch.to(branch.node.name)
+    text = made.describe()
+    assert "clicks-split  split: a < 3, a < 9" in text
+    for name, title in (("1", "branch 1"), ("2", "branch 2"), ("rest", "the rest")):
+        assert f"clicks-split-{name}  branch: {title}" in text
+        assert f"writes clicks-split-{name}" in text
+
+
 def test_the_picture_is_well_formed_and_shows_every_topic() -> None:
     svg = app().topology().describe().svg()
     root = ElementTree.fromstring(svg)

@@ -191,14 +191,27 @@ def branch(draw: st.DrawFn, number: int, parent: g.Node) -> list[g.Node]:
 
 
 @st.composite
+def split(draw: st.DrawFn, parent: g.Node) -> list[g.Node]:
+    """A split, and its branches."""
+    common: Any = {"schema": parent.schema, "kind": STREAM}
+    tests = tuple(draw(st.lists(values(BOOLEAN), min_size=1, max_size=3)))
+    made = g.Split(name="split", inputs=(parent.name,), predicates=tests, **common)
+    numbers = [*range(len(tests)), g.REST]
+    return [made, *(g.Branch(name=f"split-{number}", inputs=("split",), number=number, **common) for number in numbers)]
+
+
+@st.composite
 def programs(draw: st.DrawFn) -> dict[str, g.Node]:
     time = draw(st.sampled_from([None, None, e.ColumnRef(e.Side.VALUE, "at", TIMESTAMP)]))
     source = g.Source(
         name="in", schema=g.Schema((KEY,), FIELDS), kind=STREAM, topic="in", key_format=KAFKA, value_format=JSON, timestamp=time
     )
     nodes: list[g.Node] = [source]
+    parents = [source, *(draw(split(source)) if draw(st.booleans()) else ())]
+    nodes += parents[1:]
     for number in range(draw(st.integers(1, 3))):
-        nodes += draw(branch(number, source))
+        parent = draw(st.sampled_from([node for node in parents if not isinstance(node, g.Split)]))
+        nodes += draw(branch(number, parent))
     return {node.name: node for node in nodes}
 
 
