@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from logflume.log import connect
 from logflume.streams.seams import Plan
 
+from .at_once import AT_ONCE_RECORDS, WrittenAtOnce, fits_at_once, step_written
 from .bundles import Bundled, unbundled
 from .costs import Cost, Costed, cost_of
 from .executors import equip
@@ -22,7 +24,7 @@ from .replay import TaskEnd, joined_ends, later_ends
 from .rows import RANGE_SHIFT, ROWS, RowKind, decode_end, former_rows, wake_rows
 from .sharing import READER, SHARED_ROWS, JobStage, SharedRunner, kept_apart, shared_places
 from .stages import Rows, Stage, stages_of, times_before
-from .steps import Progress, StageDone, StepPlan
+from .steps import Progress, StageDone, StepPlan, StepWritten
 from .writing import WRITTEN, RowsToLog, Target, Written
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ class SparkRunner:
     `records_per_range`: offsets that one pass over a range takes; None: no ranges. `cores`: how many tasks run at a time;
     None: as Spark says. `ranges_from_records`: a shorter history is not cut into ranges for the sake of idle cores. `slices`:
     into how many a task is cut that takes record after record; None: as there are idle cores. `in_place_from_rows`: with fewer,
-    it is not looked which results can be written from where they are.
+    it is not looked which results can be written from where they are. `at_once_records`: see `fits_at_once`.
     """
 
     spark: SparkSession
@@ -57,6 +59,7 @@ class SparkRunner:
     ranges_from_records: int = RANGES_FROM_RECORDS
     slices: int | None = None
     in_place_from_rows: int = IN_PLACE_FROM_ROWS
+    at_once_records: int = AT_ONCE_RECORDS
 
     @property
     def concurrency(self) -> int:
@@ -85,10 +88,7 @@ class SparkRunner:
         return self._compute([(step, plan)], on_progress)[0]
 
     def _compute(self, jobs: Sequence[tuple[StepPlan, Plan]], on_progress: Callable[[Progress], None]) -> list[SparkResult]:
-        done, at = threading.Event(), _At()
-        watcher = threading.Thread(target=self._watch, args=(done, at, on_progress), name="spark-progress", daemon=True)
-        watcher.start()
-        try:
+        with self._watched(on_progress) as at:
             staged = [self.stages(step, plan) for step, plan in jobs]
             frames = [_Frames(self.spark, step, plan, at) for step, plan in jobs]
             names = [stage_names(stages, is_bundled=True) for stages in staged]
@@ -99,9 +99,35 @@ class SparkRunner:
             results = [self._result(own) for own in frames]
             results[-1].read_once.extend(shared.frames)
             return results
+
+    @contextmanager
+    def _watched(self, on_progress: Callable[[Progress], None]) -> Iterator[_At]:
+        done, at = threading.Event(), _At()
+        watcher = threading.Thread(target=self._watch, args=(done, at, on_progress), name="spark-progress", daemon=True)
+        watcher.start()
+        try:
+            yield at
         finally:
             done.set()
             watcher.join()
+
+    def writes_at_once(self, step: StepPlan, plan: Plan) -> bool:
+        """See `StepRunner.writes_at_once`."""
+        return fits_at_once(self.stages(step, plan), step, plan, self.concurrency, self.at_once_records)
+
+    def run_at_once(self, step: StepPlan, plan: Plan, target: Target, on_progress: Callable[[Progress], None]) -> StepWritten:
+        """See `StepRunner.run_at_once`. Raises as `run`."""
+        with connect(step.where) as log:
+            sent = replace(step, where=reachable(log))
+        equip(self.spark, sent)
+        (stage,) = self.stages(sent, plan)
+        begun = time.monotonic()
+        with self._watched(on_progress) as at:
+            at.stage = f"{stage.subtopology}, {stage.way}"
+            work = WrittenAtOnce(Costed(stage.work), sent.where, target)
+            rows = _numbers(self.spark, stage).mapInArrow(work, ROWS).select("kind", "value").collect()
+        said = [(RowKind(row.kind), bytes(row.value)) for row in rows]
+        return step_written(stage, said, time.monotonic() - begun)
 
     def stages(self, step: StepPlan, plan: Plan) -> list[Stage]:
         """Return the stages as which a step is computed here."""
@@ -119,7 +145,7 @@ class SparkRunner:
         readings = shared_places([(own.plan, stages) for own, stages in zip(jobs, staged, strict=True)])
         for places in kept_apart(readings, is_kept):
             stages = [staged[number][place] for number, place in places]
-            numbers = jobs[places[0][0]].numbers(stages[0])
+            numbers = _numbers(self.spark, stages[0])
             frame = numbers.mapInArrow(SharedRunner.of(stages), SHARED_ROWS).persist()
             found.frames.append(frame)
             for reader, place in enumerate(places):
@@ -304,7 +330,7 @@ class _Frames:
 
     def _input(self, stage: Stage) -> DataFrame:
         if not stage.takes:
-            return self.numbers(stage)
+            return _numbers(self.spark, stage)
         frames = [frame for wanted in stage.takes for frame in self.given[wanted]]
         if stage.slices > 1:
             first = f"partition * {stage.slices}"
@@ -314,12 +340,6 @@ class _Frames:
         if stage.wakes:
             frames.append(_frame(self.spark, wake_rows(stage.wakes)))
         return _union(frames).repartition(stage.count, "partition").sortWithinPartitions(*stage.order)
-
-    def numbers(self, stage: Stage) -> DataFrame:
-        """Return what a stage is given that takes no rows."""
-        cores = self.spark.sparkContext.defaultParallelism
-        slices = min(stage.count, SLICES_PER_CORE * cores) if stage.is_ranged else stage.count
-        return self.spark.range(0, stage.count, 1, slices).selectExpr("CAST(id AS INT) AS partition")
 
     def _in_time(self, stage: Stage, frame: DataFrame) -> DataFrame:
         """Return the frame with the running maximum of time over the whole partition instead of that in each range."""
@@ -353,6 +373,13 @@ class _Frames:
         """Return what was computed, and in what time."""
         found = zip(self.stages, self.ways, self.seconds, self.costs, strict=True)
         return [StageDone(stage.subtopology, way, stage.count, seconds, cost) for stage, way, seconds, cost in found]
+
+
+def _numbers(spark: SparkSession, stage: Stage) -> DataFrame:
+    """Return what a stage is given that takes no rows."""
+    cores = spark.sparkContext.defaultParallelism
+    slices = min(stage.count, SLICES_PER_CORE * cores) if stage.is_ranged else stage.count
+    return spark.range(0, stage.count, 1, slices).selectExpr("CAST(id AS INT) AS partition")
 
 
 def _frame(spark: SparkSession, rows: Any) -> DataFrame:
