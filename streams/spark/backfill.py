@@ -34,6 +34,7 @@ from .handover import (
     RESULTS,
     BackfillReport,
     Switch,
+    compute_into,
     enough_time,
     hand_over_producer,
     install,
@@ -44,8 +45,9 @@ from .handover import (
 from .kept import Kept, cut_of
 from .ranges import OffsetRange, check_available, check_partitions, inputs_of
 from .replacing import check_replaceable, take_place
-from .steps import Progress, StepPlan, StepResult, StepRunner
+from .steps import Progress, StepPlan, StepResult, StepRunner, StepWritten
 from .turns import turns_of
+from .writing import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +226,11 @@ def run_together(
     begun_s, reports = time.monotonic(), []
     with connect(backfills[0].where) as log, ExitStack() as stack:
         begun = [stack.enter_context(_begun(log, backfill, failpoint)) for backfill in backfills]
+        if len(begun) == 1 and (report := _at_once(log, begun[0], runner, on_progress, failpoint)):
+            failpoint("after-commit")
+            report.cores, report.seconds = runner.concurrency, time.monotonic() - begun_s
+            on_done(0, report)
+            return [report]
         results = runner.run_together([(each.step, each.plan) for each in begun], on_progress)
         for number, (each, result) in enumerate(zip(begun, results, strict=True)):
             report = _hand_over(log, each, result, runner, on_stopping, on_progress, failpoint)
@@ -279,6 +286,24 @@ def _begun(log: Log, backfill: BackfillPlan, failpoint: Callable[[str], None]) -
             else:
                 release(log, ours)
             raise
+
+
+def _at_once(
+    log: Log, begun: _Begun, runner: StepRunner, on_progress: Callable[[Progress], None], failpoint: Callable[[str], None]
+) -> BackfillReport | None:
+    """Have what is computed written by its tasks; None: it has to be computed first."""
+    backfill, plan, step = begun.backfill, begun.plan, begun.step
+    if backfill.replaces is not None or not runner.writes_at_once(step, plan):
+        return None
+
+    def compute(target: Target) -> StepWritten:
+        done = runner.run_at_once(step, plan, target, on_progress)
+        check_partitions(log, backfill.ranges)
+        return done
+
+    with enough_time(log, begun.producer, plan.application, 0):
+        inputs = inputs_of(plan, backfill.ranges)
+        return compute_into(log, begun.producer, plan, begun.ours, inputs, compute, on_progress=on_progress, failpoint=failpoint)
 
 
 def _hand_over(

@@ -63,11 +63,12 @@ def _bundles(rows: Any) -> Iterator[Any]:
         return
     kind, name, partition, task = (rows.column(each)[0].as_py() for each in ("kind", "name", "partition", "task"))
     first = int(rows.column("seq").to_numpy().min())
-    packed = _packed(rows.select(_INSIDE))
-    yield row_of_bytes(RowKind(kind), name, partition, packed, task=task, seq=first, timestamp_ms=rows.num_rows)
+    value = packed(rows.select(_INSIDE))
+    yield row_of_bytes(RowKind(kind), name, partition, value, task=task, seq=first, timestamp_ms=rows.num_rows)
 
 
-def _packed(rows: Any) -> bytes:
+def packed(rows: Any) -> bytes:
+    """Return an Arrow batch as bytes; see `unpacked`."""
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()

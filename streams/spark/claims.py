@@ -72,12 +72,16 @@ def claim(log: Log, plan: Plan, ranges: Mapping[TopicPartition, OffsetRange], to
     if former is not None and former.token != token:
         release(log, former)
     ours = Claim(token, _COMPUTED, tuple(made), replaces)
-    offsets = {tp: with_claim(OffsetAndMetadata(whole.end), ours) for tp, whole in ranges.items()}
-    admin.set_group_offsets(plan.application, offsets)
+    admin.set_group_offsets(plan.application, claimed(ranges, ours))
     if former is not None and former.token != token:
         _fence(log, plan, existing)
         delete_topics(log, internal_topics(plan) & existing)
     return ours
+
+
+def claimed(ranges: Mapping[TopicPartition, OffsetRange], ours: Claim) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return a claim as it stands beside the offsets of the cut."""
+    return {tp: with_claim(OffsetAndMetadata(whole.end), ours) for tp, whole in ranges.items()}
 
 
 def claim_of(log: Log, application: str, *, is_stable: bool = True) -> Claim | None:

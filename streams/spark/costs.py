@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +69,7 @@ class Costed:
 
     work: Callable[[Iterator[Any]], Iterator[Any]]
 
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def __call__(self, batches: Iterator[Any]) -> Generator[Any]:
         meter = Meter()
         yield from meter.measured(iter(self.work(batches)))
         yield meter.row()

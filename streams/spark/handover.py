@@ -24,12 +24,17 @@ brokers bound (`transaction.max.timeout.ms`, 15 minutes unless set). Where there
 transaction without a time-out is asked for: brokers give it that have `transaction.two.phase.commit.enable` to whoever has the
 right TwoPhaseCommit. It stays open through kills of executors and brokers; that of a driver that was killed is ended by the next
 run, or --abort.
+
+A short step whose tasks stay in their partitions (`at_once.py`) is computed inside of that transaction, by tasks that write what
+they compute: results into it, changelogs ahead of it as ever. What a reader can see is the same, because nothing of it hangs on
+when the transaction began. Whatever a task cannot write so, or an executor that is killed, makes it void: it is aborted, and the
+step is computed and handed over as above. It is not computed so for longer than AT_ONCE_SECONDS.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -45,21 +50,25 @@ from logflume.log import (
     TopicPartition,
     TransportError,
 )
-from logflume.streams.runtime.positions import read_times, to_offsets
+from logflume.streams.runtime.positions import Claim, read_times, to_offsets
 from logflume.streams.runtime.status import LeftOut, added_up
 from logflume.streams.runtime.task import task_name
 from logflume.streams.seams import Plan, changelog_topic
 from logflume.streams.state import Checkpoint
 
+from .claims import claimed
+from .ranges import OffsetRange
 from .replay import TaskEnd
 from .rows import RowKind
-from .steps import Progress, StageDone, StepResult
-from .writing import MAX_TIMEOUT, OneTransaction, OwnTransactions, Target, Written, longest_transaction_ms
+from .steps import Progress, StageDone, StepResult, StepWritten
+from .writing import MAX_TIMEOUT, BothAtOnce, OneTransaction, OwnTransactions, Target, Written, longest_transaction_ms
 
 _UNLIMITED = "transaction.two.phase.commit.enable"
 RESULTS = frozenset({RowKind.SINK})
 RESULTS_PER_SECOND_SURE = 10_000
 """What executors write together at the least; measured: 40 times that by one core."""
+AT_ONCE_SECONDS = 300.0
+"""How long tasks may compute and write at once, if brokers let a transaction be open twice as long."""
 WRITES_MAX = 3
 """How often all rows are written before executors that die make a backfill fail."""
 
@@ -156,8 +165,8 @@ def write_ahead(
 
 
 def changelogs_of(plan: Plan) -> dict[str, str]:
-    """Return store -> changelog topic."""
-    stores = [spec.name for sub in plan.subtopologies for spec in sub.program.stores]
+    """Return store -> changelog topic; what is rebuilt from a table's topic has none."""
+    stores = [spec.name for sub in plan.subtopologies for spec in sub.program.stores if spec.name not in sub.table_sources]
     return {store: changelog_topic(plan.application, store) for store in stores}
 
 
@@ -189,13 +198,68 @@ def install(
     except BaseException:
         _abort(producer)
         raise
-    report = BackfillReport(sum(end.records for end in result.ends), written.results, written.entries)
-    for end in result.ends:
+    return _report(result.ends, result.stages, written, offsets, time.monotonic() - begun)
+
+
+def compute_into(
+    log: Log,
+    producer: Producer,
+    plan: Plan,
+    ours: Claim,
+    cut: Mapping[TopicPartition, OffsetRange],
+    compute: Callable[[Target], StepWritten],
+    *,
+    on_progress: Callable[[Progress], None],
+    failpoint: Callable[[str], None],
+) -> BackfillReport | None:
+    """Have a step computed by tasks that write into the transaction of its hand-over themselves, and commit it.
+
+    None: a task could not, ran twice, or was not done in AT_ONCE_SECONDS. No result is visible then; entries of changelogs are
+    there, and will be written once more.
+
+    Raises:
+        LogflumeError: what the driver itself met; nothing was committed.
+    """
+    group, changelogs = GroupMetadata(plan.application, -1, ""), changelogs_of(plan)
+    until_s = time.time() + min(AT_ONCE_SECONDS, longest_transaction_ms(log) / 2000)
+    state = OwnTransactions(plan.application, ours.token)
+    producer.begin_transaction()
+    try:
+        producer.send_offsets(claimed(cut, ours), group)  # what stands there now: the coordinator has to know of the transaction
+        failpoint("after-send-offsets")
+        way = BothAtOnce(OneTransaction(producer.share_transaction()), state, frozenset(changelogs.values()))
+        done = compute(Target(way, changelogs, failpoint, until_s=until_s))
+        failpoint("after-job")
+        if done.written.problem is not None or done.written.is_partial:
+            on_progress(Progress("not to be written while it is computed: computed first, then written", 0, 0))
+            producer.abort_transaction()
+            producer.init_transactions()  # as in `_write`
+            return None
+        on_progress(Progress("hand-over: records written", done.written.results + done.written.entries, 0))
+        computed, offsets = time.monotonic(), offsets_of(plan, done.ends)
+        producer.send_offsets(offsets, group)
+        failpoint("after-write")
+        producer.commit_transaction()
+    except BaseException:
+        _abort(producer)
+        raise
+    return _report(done.ends, done.stages, done.written, offsets, time.monotonic() - computed)
+
+
+def _report(
+    ends: Sequence[TaskEnd],
+    stages: list[StageDone],
+    written: Written,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    seconds: float,
+) -> BackfillReport:
+    report = BackfillReport(sum(end.records for end in ends), written.results, written.entries)
+    for end in ends:
         for reason, count in end.problems.items():
             report.problems[reason] = report.problems.get(reason, 0) + count
-    report.left_out = added_up(chain.from_iterable(end.left_out for end in result.ends))
+    report.left_out = added_up(chain.from_iterable(end.left_out for end in ends))
     report.offsets = {tp: at.offset for tp, at in offsets.items()}
-    report.stages, report.hand_over_seconds = result.stages, time.monotonic() - begun
+    report.stages, report.hand_over_seconds = stages, seconds
     return report
 
 

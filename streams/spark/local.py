@@ -12,6 +12,7 @@ import numpy as np
 
 from logflume.streams.seams import Plan
 
+from .at_once import AT_ONCE_RECORDS, WrittenAtOnce, fits_at_once, step_written
 from .costs import Costed, cost_of
 from .kept import stage_names
 from .partials import decode_range_end
@@ -19,7 +20,7 @@ from .replay import TaskEnd, joined_ends, later_ends
 from .rows import RANGE_SHIFT, RowKind, decode_end, former_rows, wake_rows
 from .sharing import JobStage, SharedRunner, kept_apart, share
 from .stages import Rows, Stage, stages_of, times_before
-from .steps import Progress, StageDone, StepPlan
+from .steps import Progress, StageDone, StepPlan, StepWritten
 from .writing import RowsToLog, Target, Written, plain_runs
 
 ALL_CORES = 1 << 30
@@ -61,11 +62,12 @@ class LocalRunner:
     """The `StepRunner` without Spark. All rows that leave tasks are held in memory.
 
     `records_per_range` None: record after record, which is the faster way for one process. `slices`: into how many each task is
-    cut, where it can be; to compare, they run one after another.
+    cut, where it can be; to compare, they run one after another. `at_once_records`: see `fits_at_once`.
     """
 
     records_per_range: int | None = None
     slices: int = 1
+    at_once_records: int = AT_ONCE_RECORDS
 
     @property
     def concurrency(self) -> int:
@@ -78,9 +80,7 @@ class LocalRunner:
 
     def run_together(self, jobs: Sequence[tuple[StepPlan, Plan]], on_progress: Callable[[Progress], None]) -> list[LocalResult]:
         """See `StepRunner.run_together`."""
-        size, slices = self.records_per_range, self.slices
-        each_alone = [stages_of(*job, records_per_range=size, cores=ALL_CORES, slices=slices) for job in jobs]
-        staged, readings = share(each_alone, self.concurrency)
+        staged, readings = share([self._stages(*job) for job in jobs], self.concurrency)
         names = [stage_names(stages, is_bundled=False) for stages in staged]
         tables = [Tables(step, plan) for step, plan in jobs]
 
@@ -96,6 +96,24 @@ class LocalRunner:
             self._run_rest(own, stages, names[number], of_it, on_progress)
             own.result.ends = joined_ends(own.result.ends)
         return [own.result for own in tables]
+
+    def writes_at_once(self, step: StepPlan, plan: Plan) -> bool:
+        """See `StepRunner.writes_at_once`."""
+        return fits_at_once(self._stages(step, plan), step, plan, 1, self.at_once_records)
+
+    def run_at_once(self, step: StepPlan, plan: Plan, target: Target, on_progress: Callable[[Progress], None]) -> StepWritten:
+        """See `StepRunner.run_at_once`."""
+        begun, said = time.monotonic(), []
+        (stage,) = self._stages(step, plan)
+        for number, batch in enumerate(Tables(step, plan).input(stage), 1):
+            for rows in WrittenAtOnce(Costed(stage.work), step.where, target)(iter([batch])):
+                kinds, values = (rows.column(name).to_pylist() for name in ("kind", "value"))
+                said += [(RowKind(kind), value) for kind, value in zip(kinds, values, strict=True)]
+            on_progress(Progress(f"{stage.subtopology}: tasks", number, stage.count))
+        return step_written(stage, said, time.monotonic() - begun)
+
+    def _stages(self, step: StepPlan, plan: Plan) -> list[Stage]:
+        return stages_of(step, plan, records_per_range=self.records_per_range, cores=ALL_CORES, slices=self.slices)
 
     def _run_shared(
         self,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from logflume.log import connect
 from logflume.streams.seams import Plan
 
+from .at_once import AT_ONCE_RECORDS, WrittenAtOnce, fits_at_once, step_written
 from .bundles import Bundled, unbundled
 from .costs import Cost, Costed, cost_of
 from .executors import equip, warned_of_no_executors
@@ -24,7 +25,7 @@ from .replay import TaskEnd, joined_ends, later_ends
 from .rows import RANGE_SHIFT, ROWS, RowKind, decode_end, former_rows, wake_rows
 from .sharing import READER, SHARED_ROWS, JobStage, Shared, SharedRunner, kept_apart, share
 from .stages import Rows, Stage, stages_of, times_before
-from .steps import Progress, StageDone, StepPlan
+from .steps import Progress, StageDone, StepPlan, StepWritten
 from .writing import WRITTEN, RowsToLog, Target, Written
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class SparkRunner:
     `records_per_range`: offsets that one pass over a range takes; None: no ranges. `cores`: how many tasks run at a time;
     None: as Spark says. `ranges_from_records`: a shorter history is not cut into ranges for the sake of idle cores. `slices`:
     into how many a task is cut that takes record after record; None: as there are idle cores. `in_place_from_rows`: with fewer,
-    it is not looked which results can be written from where they are.
+    it is not looked which results can be written from where they are. `at_once_records`: see `fits_at_once`.
     """
 
     spark: SparkSession
@@ -59,6 +60,7 @@ class SparkRunner:
     ranges_from_records: int = RANGES_FROM_RECORDS
     slices: int | None = None
     in_place_from_rows: int = IN_PLACE_FROM_ROWS
+    at_once_records: int = AT_ONCE_RECORDS
 
     @property
     def concurrency(self) -> int:
@@ -110,6 +112,27 @@ class SparkRunner:
             made.pop_all()  # from here on they are the results'
             return results
 
+    def writes_at_once(self, step: StepPlan, plan: Plan) -> bool:
+        """See `StepRunner.writes_at_once`."""
+        return fits_at_once(self.stages(step, plan), step, plan, self.concurrency, self.at_once_records)
+
+    def run_at_once(self, step: StepPlan, plan: Plan, target: Target, on_progress: Callable[[Progress], None]) -> StepWritten:
+        """See `StepRunner.run_at_once`. Raises as `run`."""
+        with connect(step.where) as log:
+            sent = replace(step, where=reachable(log))
+        equip(self.spark, sent)
+        (stage,) = self.stages(sent, plan)
+        begun, at = time.monotonic(), _At(f"{stage.subtopology}, {stage.way}")
+        with (
+            failures_of(self.spark, f"computed {plan.application!r}"),
+            warned_of_no_executors(self.spark),
+            self._watched(at, on_progress),
+        ):
+            work = WrittenAtOnce(Costed(stage.work), sent.where, target)
+            rows = _numbers(self.spark, stage).mapInArrow(work, ROWS).select("kind", "value").collect()
+        said = [(RowKind(row.kind), bytes(row.value)) for row in rows]
+        return step_written(stage, said, time.monotonic() - begun)
+
     def stages(self, step: StepPlan, plan: Plan) -> list[Stage]:
         """Return the stages as which a step is computed here."""
         size, least = self.records_per_range, self.ranges_from_records
@@ -131,7 +154,7 @@ class SparkRunner:
         found = _SharedFrames()
         for each in kept_apart(readings, is_kept):
             stages = [staged[number][place] for number, place in each.places]
-            numbers = jobs[each.places[0][0]].numbers(stages[0], each.tasks)
+            numbers = _numbers(self.spark, stages[0], each.tasks)
             frame = numbers.mapInArrow(SharedRunner.of(stages, each.tasks), SHARED_ROWS).persist()
             found.frames.append(frame)
             for reader, place in enumerate(each.places):
@@ -338,7 +361,7 @@ class _Frames:
 
     def _input(self, stage: Stage) -> DataFrame:
         if not stage.takes:
-            return self.numbers(stage)
+            return _numbers(self.spark, stage)
         frames = [frame for wanted in stage.takes for frame in self.given[wanted]]
         if stage.slices > 1:
             first = f"partition * {stage.slices}"
@@ -348,12 +371,6 @@ class _Frames:
         if stage.wakes:
             frames.append(_frame(self.spark, wake_rows(stage.wakes)))
         return _union(frames).repartition(stage.count, "partition").sortWithinPartitions(*stage.order)
-
-    def numbers(self, stage: Stage, tasks: int = 1) -> DataFrame:
-        """Return what a stage is given that takes no rows; `tasks`: to how many each of its own is dealt."""
-        cores, count = self.spark.sparkContext.defaultParallelism, stage.count * tasks
-        slices = min(count, SLICES_PER_CORE * cores) if stage.is_ranged else count
-        return self.spark.range(0, count, 1, slices).selectExpr("CAST(id AS INT) AS partition")
 
     def _in_time(self, stage: Stage, frame: DataFrame) -> DataFrame:
         """Return the frame with the running maximum of time over the whole partition instead of that in each range."""
@@ -387,6 +404,13 @@ class _Frames:
         """Return what was computed, and in what time."""
         found = zip(self.stages, self.ways, self.seconds, self.costs, strict=True)
         return [StageDone(stage.subtopology, way, stage.count, seconds, cost) for stage, way, seconds, cost in found]
+
+
+def _numbers(spark: SparkSession, stage: Stage, tasks: int = 1) -> DataFrame:
+    """Return what a stage is given that takes no rows; `tasks`: to how many each of its own is dealt."""
+    cores, count = spark.sparkContext.defaultParallelism, stage.count * tasks
+    slices = min(count, SLICES_PER_CORE * cores) if stage.is_ranged else count
+    return spark.range(0, count, 1, slices).selectExpr("CAST(id AS INT) AS partition")
 
 
 def _frame(spark: SparkSession, rows: Any) -> DataFrame:

@@ -147,6 +147,15 @@ class StepResult(Protocol):
     def release(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class StepWritten:
+    """A step whose tasks have written what they computed: their ends, the stages, and what all of them say."""
+
+    ends: list[TaskEnd]
+    stages: list[StageDone]
+    written: Written
+
+
 class StepRunner(Protocol):
     """Runs the stream tasks of a step somewhere."""
 
@@ -161,6 +170,14 @@ class StepRunner(Protocol):
         self, jobs: Sequence[tuple[StepPlan, Plan]], on_progress: Callable[[Progress], None]
     ) -> Sequence[StepResult]:
         """Run steps of several applications on one log, which share what they read (`sharing.py`)."""
+        ...
+
+    def writes_at_once(self, step: StepPlan, plan: Plan) -> bool:
+        """Return whether `run_at_once` takes a step."""
+        ...
+
+    def run_at_once(self, step: StepPlan, plan: Plan, target: Target, on_progress: Callable[[Progress], None]) -> StepWritten:
+        """Run a step whose tasks write what they compute (`at_once.py`)."""
         ...
 
 

@@ -12,6 +12,7 @@ looks who has the application: an executor that outlives its driver is fenced or
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -92,6 +93,26 @@ class OwnTransactions:
             writer.finish()
         finally:
             writer.close()
+
+
+@dataclass(frozen=True, slots=True)
+class BothAtOnce:
+    """Entries of `changelogs` into transactions of the writer's own, results into one that was begun elsewhere."""
+
+    results: OneTransaction
+    state: OwnTransactions
+    changelogs: frozenset[str]
+    is_once: ClassVar[bool] = True
+
+    @contextmanager
+    def writer(self, log: Log) -> Iterator[Send]:
+        """As `OneTransaction.writer`."""
+        with self.results.writer(log) as send_result, self.state.writer(log) as send_entry:
+
+            def send(topic: str, chunk: Chunk) -> None:
+                (send_entry if topic in self.changelogs else send_result)(topic, chunk)
+
+            yield send
 
 
 class _PartitionWriter:
@@ -189,14 +210,16 @@ class Target:
         failpoint: called with `step` once rows are on their way to the log.
         tables: topics -> partitions of which the rows of all keys are deleted that are not written.
         left_out: topics to which nothing is written.
+        until_s: when what is not written by then is given up, in seconds since 1970.
     """
 
-    way: OneTransaction | OwnTransactions
+    way: OneTransaction | OwnTransactions | BothAtOnce
     changelogs: Mapping[str, str]
     failpoint: Callable[[str], None]
     step: str = "writing"
     tables: Mapping[str, int] = field(default_factory=dict)
     left_out: frozenset[str] = frozenset()
+    until_s: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,7 +157,7 @@ def test_results_are_the_same_written_from_where_they_are_and_through_a_shuffle(
     send_orders(log, 1500, seed=1, start_ms=5_000_000)
     written = []
     for name, least in (("here", 0), ("shuffled", 1 << 40)):
-        runner = SparkRunner(spark, records_per_range=None, slices=slices, in_place_from_rows=least)
+        runner = SparkRunner(spark, records_per_range=None, slices=slices, in_place_from_rows=least, at_once_records=0)
         report = run_backfill(plan_backfill(loader(name, kind), log.where), runner)
         written.append(keys_as_they_came(log, f"{name}-out"))
         assert sum(map(len, written[-1])) == report.results > 0
@@ -197,11 +197,13 @@ def test_a_kill_at_any_step_of_the_hand_over_loses_and_doubles_nothing(log: Log,
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("kind", "at_once"), [("repartition", False), ("direct", True)])
 def test_a_broker_killed_at_every_step_of_the_hand_over_loses_and_doubles_nothing(
-    server: ServerProcess, log: Log, tmp_path: Path
+    server: ServerProcess, log: Log, kind: str, at_once: bool, tmp_path: Path
 ) -> None:
     send_orders(log, 600, seed=11, start_ms=5_000_000)
     steps = {"after-claim", "writing-ahead", "after-send-offsets", "writing", "after-write", "after-commit"}
+    steps -= {"writing-ahead"} if at_once else set()
     killed: set[str] = set()
 
     def kill_the_broker(reached: str) -> None:
@@ -211,11 +213,12 @@ def test_a_broker_killed_at_every_step_of_the_hand_over_loses_and_doubles_nothin
             server.kill()
             server.start()
 
-    report = run_backfill(plan_backfill(loader("batch", "repartition"), log.where), LocalRunner(), failpoint=kill_the_broker)
+    report = run_backfill(plan_backfill(loader("batch", kind), log.where), LocalRunner(), failpoint=kill_the_broker)
     assert killed == steps
+    assert {stage.way.endswith("written at once") for stage in report.stages} == {at_once}
     assert report.results > 0
-    run_live(log, "batch", "repartition", tmp_path / "batch")
-    run_live(log, "live", "repartition", tmp_path / "live")
+    run_live(log, "batch", kind, tmp_path / "batch")
+    run_live(log, "live", kind, tmp_path / "live")
     assert final_results(log, "batch-out") == final_results(log, "live-out") != {}
 
 
@@ -243,6 +246,25 @@ def test_an_executor_killed_while_it_writes_loses_and_doubles_nothing(
     run_live(log, "batch", "repartition", tmp_path / "batch")
     run_live(log, "live", "repartition", tmp_path / "live")
     assert final_results(log, "batch-out") == final_results(log, "live-out") != {}
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@NEEDS_JAVA
+def test_an_executor_killed_while_it_writes_at_once_loses_and_doubles_nothing(log: Log, spark: Any, tmp_path: Path) -> None:
+    send_orders(log, 600, seed=15, start_ms=5_000_000)
+    marker, said = tmp_path / "killed", list[str]()
+    kill = KillOnce(log.where, "batch", "writing", str(marker))
+    plan = plan_backfill(loader("batch", "direct"), log.where)
+    report = run_backfill(plan, SparkRunner(spark), on_progress=lambda at: said.append(at.step), failpoint=kill)
+    assert marker.exists()
+    assert [step for step in said if step == "hand-over: writing, try"], "it was computed first, then written"
+    undisturbed = run_backfill(plan_backfill(loader("alone", "direct"), log.where), SparkRunner(spark))
+    assert [stage.way for stage in undisturbed.stages] == ["record by record, written at once"]
+    assert (report.records, report.results, report.entries) == (undisturbed.records, undisturbed.results, undisturbed.entries)
+    run_live(log, "batch", "direct", tmp_path / "batch")
+    assert keys_as_they_came(log, "batch-out") == keys_as_they_came(log, "alone-out")
+    assert final_results(log, "batch-out") != {}
 
 
 @pytest.mark.spark

@@ -304,7 +304,8 @@ def test_an_application_without_state_is_handed_over_without_a_pass_for_changelo
         return plan(app.topology())
 
     said: list[str] = []
-    report = run_backfill(plan_backfill(load, log.where), LocalRunner(), on_progress=lambda at: said.append(at.step))
+    runner = LocalRunner(at_once_records=0)
+    report = run_backfill(plan_backfill(load, log.where), runner, on_progress=lambda at: said.append(at.step))
     assert [step for step in said if step.startswith("hand-over")] == ["hand-over: writing, try", "hand-over: records written"]
     written = log.admin().end_offsets([TopicPartition("plain-out", p) for p in range(PARTITIONS)], read_committed=True)
     assert report.entries == 0

@@ -1,0 +1,96 @@
+"""A step whose tasks write what they compute themselves, into the one transaction of its hand-over: nothing goes through Spark.
+
+Only where that is as safe as to compute first and write then:
+- the step is one stage that nothing is shuffled for, and each task writes the partitions of its own number, so that a partition
+  has one writer. Keys that lie elsewhere than Kafka's partitioner puts them show while it runs;
+- it is short (`AT_ONCE_RECORDS`), because the transaction is open meanwhile.
+What a task cannot write so, or one that runs a second time, makes all of it void: the step is computed and written in the
+ordinary way, which knows how to go on from there (`handover.compute_into`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from logflume.log import InvalidInput
+from logflume.streams.seams import Plan
+
+from .bundles import BUNDLED, packed, unpacked
+from .costs import cost_of
+from .replay import joined_ends
+from .rows import RowKind, decode_end, row_of_bytes
+from .stages import Stage
+from .steps import StageDone, StepPlan, StepWritten, TaskRunner
+from .writing import RowsToLog, Run, Target, Written
+
+AT_ONCE_RECORDS = 10_000_000
+"""What one core takes at the most, in offsets: some seconds, or minutes with dear functions of the user."""
+
+
+def fits_at_once(stages: Sequence[Stage], step: StepPlan, plan: Plan, cores: int, most: int) -> bool:
+    """Return whether the tasks of a step write what they compute; `most`: see AT_ONCE_RECORDS."""
+    if len(stages) > 1 or step.kept is not None or step.state_root is not None or step.starts:
+        return False
+    (stage,), (sub,) = stages, plan.subtopologies
+    by_task: Counter[int] = Counter()
+    for tp, whole in step.ranges.items():
+        by_task[tp.partition] += len(whole)
+    longest = max(by_task.total() / cores, *by_task.values(), 0)
+    is_alone = isinstance(stage.work, TaskRunner) and stage.slices == 1 and not stage.takes and not stage.gives
+    return is_alone and longest <= most and all(step.partitions[out.topic] == stage.count for out in sub.outputs.values())
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenAtOnce:
+    """Maps over Arrow batches what `work` maps; records of results and changelogs go to the log, other rows come out.
+
+    The last row says what was written.
+    """
+
+    work: Callable[[Iterator[Any]], Generator[Any]]
+    where: str
+    target: Target
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        others: list[Any] = []
+        to_log = RowsToLog(self.where, self.target, partial(_runs, others, self.target.until_s))
+        with closing(self.work(batches)) as rows:  # what stops early lets go of the log at once
+            written = [row_of_bytes(RowKind.WRITTEN, "", 0, packed(said)) for said in to_log(rows)]
+        yield from others + written
+
+
+def _runs(others: list[Any], until_s: float, batches: Iterable[Any]) -> Iterator[Run]:
+    """Yield the records of a task, which are all of its own partition; put other rows aside.
+
+    Raises:
+        InvalidInput: a key belongs elsewhere (records without one stay with the task), or it takes too long.
+    """
+    import pyarrow.compute as pc
+
+    for batch in batches:
+        kind, name, task = (batch.column(each)[0].as_py() for each in ("kind", "name", "task"))
+        if kind not in BUNDLED:
+            others.append(batch)
+            continue
+        if time.time() > until_s:
+            raise InvalidInput("it takes longer than a transaction should be open")
+        elsewhere = pc.not_equal(batch.column("partition"), task)
+        if pc.any(pc.and_(elsewhere, batch.column("key").is_valid())).as_py():
+            raise InvalidInput(f"records of partition {task} have keys that belong elsewhere in {name!r}")
+        yield RowKind(kind), name, task, batch
+
+
+def step_written(stage: Stage, said: Sequence[tuple[RowKind, bytes]], seconds: float) -> StepWritten:
+    """Return what came of it. `said`: the rows that came out, as kinds and values."""
+    of_kind = {
+        wanted: [value for kind, value in said if kind is wanted] for wanted in (RowKind.END, RowKind.COST, RowKind.WRITTEN)
+    }
+    ends = joined_ends(map(decode_end, of_kind[RowKind.END]))
+    done = StageDone(stage.subtopology, f"{stage.way}, written at once", stage.count, seconds, cost_of(of_kind[RowKind.COST]))
+    return StepWritten(ends, [done], Written.of(map(unpacked, of_kind[RowKind.WRITTEN])))
