@@ -220,10 +220,6 @@ def _table_topics(plan: Plan) -> frozenset[str]:
     return frozenset(sub.program.sources[node] for sub in plan.subtopologies for node in sub.table_sources.values())
 
 
-def _global_topics(plan: Plan) -> frozenset[str]:
-    return frozenset[str]().union(*(sub.global_topics for sub in plan.subtopologies))
-
-
 def _topics(ranges: Mapping[TopicPartition, OffsetRange]) -> list[str]:
     return sorted({tp.topic for tp in ranges})
 

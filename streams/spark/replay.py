@@ -1,4 +1,4 @@
-"""Runs one task over a bounded piece of its inputs, exactly as the engine would. No Spark, no log, no clock here.
+"""Runs one task over a bounded piece of its inputs, exactly as the engine would. No Spark and no log here.
 
 The same `Task` that the engine runs takes the same chunks in the same order (merged by timestamp, topic, partition), with
 the same stores over RocksDB, so what comes out equals a live run that commits every `flush_records` records. One step starts
