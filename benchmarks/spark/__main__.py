@@ -8,6 +8,7 @@ from .history import measure_history, measure_kafka
 from .reading import measure_archives, measure_reading
 from .sharing import measure_sharing
 from .starting import measure_start
+from .stores import measure_stores
 
 if __name__ == "__main__":
     main(
@@ -20,4 +21,5 @@ if __name__ == "__main__":
         measure_state,
         measure_sharing,
         measure_start,
+        measure_stores,
     )

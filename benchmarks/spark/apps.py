@@ -48,6 +48,16 @@ def load_counts(name: str) -> Plan:
     return plan(app.topology())
 
 
+def load_totals(topic: str) -> Plan:
+    """Return the application that counts and sums per key of a topic; of "windows" per minute too."""
+    app = App(f"totals-of-{topic}")
+    grouped: Any = app.stream(topic, Event, key=str).group_by_key()
+    if topic == "windows":
+        grouped = grouped.window(lf.tumbling(minutes=1, grace=60_000))
+    grouped.aggregate(n=lf.count(), total=lf.sum(col.ms)).to(f"{topic}-out")
+    return plan(app.topology())
+
+
 def noting(folder: str) -> App:
     """Return an application that notes when its first record comes."""
     app = App(f"noting-{Path(folder).name}")

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from benchmarks._report import Figure
+from benchmarks.broker import running_broker
 from benchmarks.streams import option
+from logflume.log import connect
 from logflume.log.interfaces import Log
 from logflume.log.records import Chunk
 from logflume.streams.spark import SparkRunner, plan_backfill, run_backfill
 
 from .apps import load_counts
-from .session import BLOCK, Clock, broker, session
+from .session import BLOCK, Clock, session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -34,25 +36,29 @@ def measure_state() -> Iterable[Figure]:
     import pyspark
 
     keys = option("keys", 1_000_000)
-    with tempfile.TemporaryDirectory() as folder, broker() as (log, where):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_broker(f"{folder}/log") as (host, port, process, _),
+        connect(where := f"{host}:{port}") as log,
+    ):
         os.environ |= {"SPARK_HOME": str(Path(str(pyspark.__file__)).parent), "SPARK_WORKER_DIR": folder}
         conf = {"spark.executor.memory": "512m", "spark.driver.memory": "512m", "spark.local.dir": folder}
         fill_keys(log, keys)
         with session(f"local-cluster[{EXECUTORS},1,512]", conf) as spark:
             runner = SparkRunner(spark)
             run_backfill(plan_backfill(partial(load_counts, "warm"), where), runner)
-            marks = Marks(spark)
+            marks = Marks(spark, process)
             with Memory(spark) as memory:
                 report = run_backfill(plan_backfill(partial(load_counts, "counts"), where), runner, failpoint=marks)
             assert report.entries == keys, report
-            seconds = [after - before for before, after in zip(marks.at["after-job"], marks.at["after-changelogs"], strict=True)]
-            yield Figure(
-                f"state of {keys:,} keys, entries written, two cores by their CPU",
-                EXECUTORS * keys / seconds[1],
-                "entries/s",
-                5e5,
+            wall_s, used_s, executors_s, broker_s = (
+                after - before for before, after in zip(marks.at["after-job"], marks.at["after-changelogs"], strict=True)
             )
-            yield Figure("  wall", keys / seconds[0], "entries/s")
+            label = f"state of {keys:,} keys, entries written, two cores by the CPU of Spark"
+            yield Figure(label, EXECUTORS * keys / used_s, "entries/s", 5e5)
+            yield Figure("  a core, by the CPU of executors alone", keys / executors_s, "entries/s", 2.5e5)
+            yield Figure("  a core, by the CPU of the broker, which none of these has", keys / broker_s, "entries/s")
+            yield Figure("  wall", keys / wall_s, "entries/s")
             yield Figure("  computed before, CPU", keys / marks.at["after-job"][1], "records/s")
             yield Figure("  memory of the driver, Python and JVM", memory.driver / GB, "GB", 1.0, is_upper=True)
             yield Figure("  memory of an executor, JVM and its Python workers", memory.executor / GB, "GB", 1.5, is_upper=True)
@@ -71,14 +77,18 @@ def fill_keys(log: Log, keys: int) -> None:
 
 
 class Marks:
-    """A failpoint that notes the (wall, CPU) seconds so far by name, in the driver; what is sent to executors does nothing."""
+    """A failpoint that notes what is used so far by name, in the driver; what is sent to executors does nothing.
 
-    def __init__(self, spark: Any) -> None:
-        self._clock = Clock(spark)
-        self.at: dict[str, tuple[float, float]] = {}
+    That is seconds on the wall, of CPU of Spark as a whole, of its executors, of the broker.
+    """
+
+    def __init__(self, spark: Any, broker: psutil.Process) -> None:
+        self._clock, self._executors = Clock(spark), Clock(spark, has_driver=False)
+        self._broker = broker
+        self.at: dict[str, tuple[float, float, float, float]] = {}
 
     def __call__(self, name: str) -> None:
-        self.at[name] = self._clock.stop()
+        self.at[name] = (*self._clock.stop(), self._executors.stop()[1], float(sum(self._broker.cpu_times()[:2])))
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Callable[[str], None]]]:
         return partial, (_pass_by,)

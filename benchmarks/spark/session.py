@@ -58,15 +58,19 @@ def fill(log: Log, records: int, partitions: int) -> None:
 
 
 class Clock:
-    """Seconds since it was made: on the wall, and of CPU of Spark's JVM and all its Python workers."""
+    """Seconds since it was made: on the wall, and of CPU of Spark's JVM and all its Python workers.
 
-    def __init__(self, spark: Any) -> None:
+    `has_driver` false: without the driver's JVM, which local masters compute in.
+    """
+
+    def __init__(self, spark: Any, *, has_driver: bool = True) -> None:
+        self._has_driver = has_driver
         self._jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)
         self._wall_s, self._cpu_s = time.perf_counter(), self._used_s()
 
     def _used_s(self) -> float:
         used = 0.0
-        for process in (self._jvm, *self._jvm.children(recursive=True)):
+        for process in (*([self._jvm] if self._has_driver else []), *self._jvm.children(recursive=True)):
             with contextlib.suppress(psutil.NoSuchProcess):
                 used += sum_of(process.cpu_times()[:4])  # those of children that have ended too
         return used

@@ -33,8 +33,8 @@ HOT_FROM_RECORDS = 200
 """A smaller sample does not tell a hot key from chance."""
 HOT_KEYS_MAX = 3
 """Shown of each stage."""
-HAND_OVER_RECORDS_PER_S = 140_000
-"""Of one core (`benchmarks.spark`)."""
+HAND_OVER_RECORDS_PER_S = 290_000
+"""Of one core of Spark, where the broker has cores of its own (`benchmarks.spark state`)."""
 ENTRY_OVERHEAD_BYTES = 260
 """Of an entry in memory beside its key and value, as the stores count it for objects; columns take less."""
 GROWTH_MAX = 2.0
