@@ -18,7 +18,7 @@ RUNS = [
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("group", "count", "records", "kinds"), RUNS)
 def test_kills_change_no_output_and_no_store(
     tmp_path: Path, group: str, count: int, records: int, kinds: tuple[str, ...]

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +75,8 @@ def main(bootstrap: str, state_dir: str, prefix: str, families: str, form: str =
                 if engine.has_ended:
                     print(f"{engine.plan.application} ended: {engine.status().error}", flush=True)
                     engine.wait()
-        for engine in engines:
-            engine.stop()
+        with ThreadPoolExecutor(len(engines)) as pool:
+            list(pool.map(Engine.stop, engines))
 
 
 if __name__ == "__main__":

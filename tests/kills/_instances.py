@@ -15,6 +15,7 @@ from typing import Protocol
 
 from tests.kills._damage import damage
 
+ENDING_S = 180.0
 DYING_S = 20.0
 """How long a process has to come to the step at which it kills itself; then it is killed where it is."""
 
@@ -81,7 +82,14 @@ class Instances:
     def leave(self, number: int) -> None:
         """End one in order."""
         self._processes[number].send_signal(signal.SIGTERM)
-        assert self._processes[number].wait(60) == 0
+        self._wait_for_end(number)
+
+    def _wait_for_end(self, number: int) -> None:
+        try:
+            code = self._processes[number].wait(ENDING_S)
+        except subprocess.TimeoutExpired:
+            code = None
+        assert code == 0, f"instance {number} was told to end, {code}"
 
     def lose_disk(self, number: int) -> None:
         """Remove the state of one that does not run."""
@@ -94,7 +102,8 @@ class Instances:
     def stop(self) -> None:
         for process in self._processes:
             process.send_signal(signal.SIGTERM)
-        assert [process.wait(timeout=60) for process in self._processes] == [0] * len(self._processes)
+        for number in range(self.count):
+            self._wait_for_end(number)
 
     def end(self) -> None:
         for process in self._processes:

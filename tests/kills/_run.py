@@ -56,7 +56,7 @@ class Job:
 
     @property
     def timeout_s(self) -> float:
-        return 120.0 + self.records / 250
+        return 300.0 + self.records / 250
 
 
 def run(
