@@ -9,7 +9,7 @@ from logflume.streams.seams import Plan
 from tests.kills._columns import COMPACTED, DSL, SQL, TOPICS_BETWEEN, sql_plan
 from tests.streams import _family_apps as families
 from tests.streams import _slice_apps as sliced
-from tests.streams.test_operators_engine import APPS, HOLDING, THROUGH_TOPICS
+from tests.streams.test_operators_engine import APPS, THROUGH_TOPICS
 
 SALES, REFUNDS = "sales", "refunds"
 _OF_SALES = (*sliced.JOINS, *sliced.OTHERS, *families.TABLES, *families.STREAMS, *families.FOREIGN)
@@ -26,7 +26,6 @@ ANY_ORDER = ("sales merged",)
 """Those whose results of one key come from several tasks: all are compared, in no order."""
 WALKING = ("processor", "totals of a processor", "ticking", "expiring", "sales processor")
 """Those that go through all keys again and again: they are given few."""
-__all__ = ["HOLDING"]
 
 
 def slug(name: str) -> str:

@@ -16,6 +16,7 @@ from typing import Protocol
 from tests.kills._damage import damage
 
 ENDING_S = 180.0
+"""How long a process may take to end in order on a busy machine."""
 DYING_S = 20.0
 """How long a process has to come to the step at which it kills itself; then it is killed where it is."""
 
@@ -120,9 +121,8 @@ COMMIT_STEPS = (
     "before-store-batch",
     "after-store-batch",
 )
-
-
 KINDS = ("kill", "early", "step", "restore", "lose", "damage", "damage", "broker_killed", "both", "leave", "kill", "damage")
+"""The methods of `Strikes`, those that come more often more often."""
 
 
 class Broker(Protocol):

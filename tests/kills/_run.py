@@ -13,11 +13,12 @@ from logflume.log import LogflumeError, connect
 from logflume.log.interfaces import Log
 from logflume.log.records import TopicPartition
 from logflume.streams.seams import Plan
-from tests.kills._families import HOLDING, WALKING, plan_of, slug
+from tests.kills._families import WALKING, plan_of, slug
 from tests.kills._inputs import fill
 from tests.kills._instances import KINDS, Broker, Instances, Strikes
 from tests.kills._results import PARTITIONS, differences, entries, records, unlike
 from tests.log._server_process import ServerProcess
+from tests.streams.test_operators_engine import HOLDING
 
 BROKER_CONFIGS = ("log.retention.ms=-1",)
 """The records are of 1970."""
