@@ -306,7 +306,7 @@ def _open(path: Path, options: Any) -> Any:
                 f"the state in {path} was damaged, or half made or deleted when its process was killed: it has no CURRENT"
             )
     if path.exists() and not is_whole(_manifest(path)):
-        raise StorageError(f"the state in {path} is damaged: its manifest ends too early")
+        raise _unreadable(path, "its manifest ends too early")
     try:
         return rocksdict.Rdict(str(path), options)
     except Exception as error:  # rocksdict raises bare Exception
@@ -315,9 +315,11 @@ def _open(path: Path, options: Any) -> Any:
             raise DataDirLocked(
                 f"{path} is open in another process or task; stop it, or give this instance its own state_dir"
             ) from None
-        raise StorageError(
-            f"cannot open the state in {path}: {text}; delete the directory to rebuild it from the changelog"
-        ) from error
+        raise _unreadable(path, text) from error
+
+
+def _unreadable(path: Path, cause: str) -> StorageError:
+    return StorageError(f"cannot open the state in {path}: {cause}; delete the directory to rebuild it from the changelog")
 
 
 def _manifest(path: Path) -> bytes:
