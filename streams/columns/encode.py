@@ -408,11 +408,10 @@ def _exact_values(format: FormatSpec, columns: tuple[Field, ...]) -> Any:
     for guard in ("if is_null is None:", "else:"):
         target = ", ".join([*names, "null"] if guard == "else:" else names) or "_"
         sources = ["*columns", "is_null"] if guard == "else:" else ["*columns"]
+        is_zipped = bool(names) or guard == "else:"
         lines += [
             f"    {guard}",
-            f"        for {target}{',' if names and ',' not in target else ''} in "
-            + (f"zip({', '.join(sources)})" if names or guard == "else:" else "range(count)")
-            + ":",
+            f"        for {target}, in zip({', '.join(sources)}):" if is_zipped else f"        for {target} in range(count):",
             "            try:",
             f"                add({f'None if null else {code}' if guard == 'else:' else code})",
             "            except Exception as error:",
