@@ -15,6 +15,8 @@ from logflume.streams.graph import StreamJoin
 from logflume.streams.operators.row_log import RowLog
 from logflume.streams.operators.rows import Rows
 from logflume.streams.operators.stream_join import store_names
+from logflume.streams.runtime.positions import read_times
+from logflume.streams.runtime.restore import follow_times
 from logflume.streams.seams import SubTopology
 from logflume.streams.state import TaskState
 from tests.kills._families import ANY_ORDER, LAST_COUNTS, plan_of, slug
@@ -76,9 +78,13 @@ def differences(log: Log, wanted: str, found: str, name: str) -> list[str]:
     return words
 
 
-def entries(path: Path, prefix: str, name: str) -> dict[tuple[str, int, bytes], Any]:
-    """Return what the stores hold: (store, partition, key) -> state; of each task from where it was last."""
+def entries(log: Log, path: Path, prefix: str, name: str) -> dict[tuple[str, int, bytes], Any]:
+    """Return what the stores hold: (store, partition, key) -> state; of each task from where it was last.
+
+    What has expired by the times that the group knows is left out, as every read does.
+    """
     plan, found = plan_of(prefix, name), {}
+    offsets = log.admin().group_offsets(plan.application)
     for sub in plan.subtopologies:
         specs = tuple(sub.program.stores)
         for partition in range(PARTITIONS) if specs else ():
@@ -87,7 +93,11 @@ def entries(path: Path, prefix: str, name: str) -> dict[tuple[str, int, bytes], 
             for each in places:
                 with suppress(StorageError):  # damaged, and of a task that has run elsewhere since
                     states.append(TaskState(each, application=plan.application, task=each.name, specs=specs))
-            states.sort(key=lambda state: (sum(state.checkpoint.inputs.values()), sum(state.checkpoint.changelogs.values())))
+            # What was restored and had nothing to commit since has the changelog's end, and no inputs.
+            states.sort(key=lambda state: (sum(state.checkpoint.changelogs.values()), sum(state.checkpoint.inputs.values())))
+            inputs = {tp for tp in offsets if tp.partition == partition and tp.topic in sub.program.sources.values()}
+            for state in states:
+                follow_times(state, read_times({tp: offsets[tp] for tp in inputs}).stores_ms, but=sub.table_sources)
             sides = sides_of(sub)
             for spec in specs if states else ():
                 store = states[-1].stores[spec.name]

@@ -89,8 +89,8 @@ def run(
                 found = [problem] if problem else []
                 with connect(broker.address) as log:
                     found += differences(log, "calm", prefix, name)
-                if not problem:
-                    found += unlike(entries(path, "calm", name), entries(path, prefix, name))
+                    if not problem:
+                        found += unlike(entries(log, path, "calm", name), entries(log, path, prefix, name))
                 outcomes.append(Outcome(name, count, job.records, done, in_time, found))
         return outcomes
     finally:
