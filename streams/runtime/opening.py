@@ -27,6 +27,9 @@ TOMBSTONES_SURE_S = 20 * 3600.0
 
 _log = logging.getLogger("logflume.streams")
 
+Range = tuple[TopicPartition, int, int]
+"""The partition to restore a store from, from where, and to where."""
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
@@ -176,46 +179,43 @@ def open_task(
     inputs = set(sources.values())
     known = {tp: offset for tp in inputs if (offset := committed.get(tp)) is not None}
     name = task_name(subtopology, partition)
-    state, ranges = None, None
     times = read_times(known)
     check_contents(around.plan.application, subtopology, times.contents, around.directory.path)
+    state, ranges = None, dict[str, Range]()
     if subtopology.program.stores:
-        state = _open_state(around, subtopology, name, memory_bytes)
-        ranges = _ranges(around, subtopology, partition, state.checkpoint, positions)
-        if ranges is None or any(state.checkpoint.inputs.get(tp, 0) > positions[tp] for tp in inputs):
-            _log.warning("task %s: the local state does not fit the log (too old, or the log went back); rebuilding it", name)
-            state.close()
-            around.directory.wipe(name)
-            state = _open_state(around, subtopology, name, memory_bytes)
-            ranges = _ranges(around, subtopology, partition, state.checkpoint, positions)
-            assert ranges is not None, "an empty database fits any log"
+        state, ranges = _state_that_fits(around, subtopology, partition, inputs, positions, memory_bytes)
         follow_times(state, times.stores_ms, but=subtopology.table_sources)
     checkpoint = Checkpoint(
         {tp: positions[tp] for tp in inputs},
         {tp: times.inputs_ms.get(tp, -1) for tp in inputs},
-        {store: start for store, (_, start, _) in (ranges or {}).items()},
+        {store: start for store, (_, start, _) in ranges.items()},
         tables=dict(state.checkpoint.tables) if state else {},
     )
-    task = Task(
-        subtopology,
-        partition,
-        inputs=sources,
-        state=state,
-        problems=TaskProblems(
-            name,
-            handlers=around.options.handlers,
-            keeps_letters=around.options.dead_letter_topic is not None,
-            application=around.plan.application,
-        ),
-        checkpoint=checkpoint,
-        repartition_topics=around.topics.repartition_topics,
-    )
+    try:
+        task = Task(
+            subtopology,
+            partition,
+            inputs=sources,
+            state=state,
+            problems=TaskProblems(
+                name,
+                handlers=around.options.handlers,
+                keeps_letters=around.options.dead_letter_topic is not None,
+                application=around.plan.application,
+            ),
+            checkpoint=checkpoint,
+            repartition_topics=around.topics.repartition_topics,
+        )
+    except BaseException:  # it reads its stores, which may be damaged
+        if state is not None:
+            state.close()
+        raise
     for tp, offset in known.items():
         if offset.offset < positions[tp]:
             task.miss(tp, offset.offset, positions[tp])
     restorations = [
         Restoration(task, store, source, start, end, store in subtopology.table_sources, times.stores_ms.get(store, -1))
-        for store, (source, start, end) in (ranges or {}).items()
+        for store, (source, start, end) in ranges.items()
     ]
     return task, restorations
 
@@ -283,6 +283,28 @@ def check_restored(around: Surroundings, task: Task, committed: Mapping[TopicPar
         )
 
 
+def _state_that_fits(
+    around: Surroundings,
+    subtopology: SubTopology,
+    partition: int,
+    inputs: Collection[TopicPartition],
+    positions: Mapping[TopicPartition, int],
+    memory_bytes: int,
+) -> tuple[TaskState, dict[str, Range]]:
+    """Open the state of a task, anew where it cannot be brought up to date; return it with what is to be restored."""
+    name = task_name(subtopology, partition)
+    state = _open_state(around, subtopology, name, memory_bytes)
+    ranges = _ranges(around, subtopology, partition, state.checkpoint, positions)
+    if ranges is None or any(state.checkpoint.inputs.get(tp, 0) > positions[tp] for tp in inputs):
+        _log.warning("task %s: the local state does not fit the log (too old, or the log went back); rebuilding it", name)
+        state.close()
+        around.directory.wipe(name)
+        state = _open_state(around, subtopology, name, memory_bytes)
+        ranges = _ranges(around, subtopology, partition, state.checkpoint, positions)
+        assert ranges is not None, "an empty database fits any log"
+    return state, ranges
+
+
 def _open_state(around: Surroundings, subtopology: SubTopology, name: str, memory_bytes: int) -> TaskState:
     path, stores = around.directory.task_path(name), subtopology.program.stores
     application = around.plan.application
@@ -320,8 +342,8 @@ def _ranges(
     partition: int,
     checkpoint: Checkpoint,
     positions: Mapping[TopicPartition, int],
-) -> dict[str, tuple[TopicPartition, int, int]] | None:
-    """Return store -> (partition to restore from, from, to); None when the local state cannot be brought up to date by its tail.
+) -> dict[str, Range] | None:
+    """Return what is to be restored by store; None when the local state cannot be brought up to date by its tail.
 
     That is when it is not within the log, or so old that compaction may have removed tombstones it has not seen.
     """

@@ -18,6 +18,8 @@ from .task import Task
 
 _log = logging.getLogger("logflume.streams")
 _REPORT_EVERY_S = 1.0
+_WAITS_S = 15.0
+"""How long nothing comes before that is said: longer than a transaction may stay open by default."""
 
 
 @dataclass(slots=True)
@@ -91,7 +93,8 @@ class Restorer:
         self._monotonic_s = monotonic_s
         self._consumer: Consumer | None = None
         self._pending: dict[TopicPartition, list[Restoration]] = {}
-        self._started_s = self._reported_s = 0.0
+        self._started_s = self._reported_s = self._moved_s = 0.0
+        self._left = 0
         self._records = 0
         self._total = 0
 
@@ -221,6 +224,20 @@ class Restorer:
             return
         self._reported_s = now
         rate = self.records_per_s
-        left = self.remaining_records
+        before, self._left = self._left, self.remaining_records
+        left = self._left
+        if left != before:
+            self._moved_s = now
+        elif now - self._moved_s >= _WAITS_S:
+            self._moved_s = now
+            self._say_what_waits()
         eta = left / rate if rate else float("inf")
         _log.info("restoring: %d of about %d records, %.0f records/s, %.0f s to go", self._records, self._total, rate, eta)
+
+    def _say_what_waits(self) -> None:
+        source = next(iter(self._pending))
+        _log.warning(
+            "restoring waits at offset %d of %s-%d: an open transaction holds back what follows; one that does not end by its "
+            "timeout is shown by `logflume txn hanging` and ended by `logflume txn abort`",
+            min(each.next_offset for each in self._pending[source]), *source,
+        )  # fmt: skip

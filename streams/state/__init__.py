@@ -4,7 +4,7 @@ from .checkpoint import Checkpoint
 from .codec import EntryCodec
 from .directory import StateDirectory
 from .dirty import Dirty, DirtyEntries
-from .disk import StoreChanged
+from .disk import StateDamaged, StoreChanged
 from .gathering import Gathered, gather
 from .memory import DiskMemory
 from .reader import StoreReader
@@ -20,6 +20,7 @@ __all__ = [
     "EntryCodec",
     "Gathered",
     "SegmentLayout",
+    "StateDamaged",
     "StateDirectory",
     "Store",
     "StoreChanged",

@@ -48,6 +48,13 @@ class TaskState:
         disk_memory = disk_memory or DiskMemory(memory_bytes)
         self.db = TaskDb(path, application=application, task=task, specs=specs, memory=disk_memory)
         self.gather_bytes = disk_memory.gather_bytes // max(1, len(specs))
+        try:
+            self._open_stores(specs, memory_bytes)
+        except BaseException:
+            self.db.close()
+            raise
+
+    def _open_stores(self, specs: Sequence[StoreSpec], memory_bytes: int) -> None:
         self.checkpoint = self.db.checkpoint() or Checkpoint()
         times = self.checkpoint.store_times_ms
         self.stores: dict[str, Store] = {
@@ -65,7 +72,8 @@ class TaskState:
             store.memory_bytes = max(1 << 20, memory_bytes // len(self.stores))
 
     def encode_dirty(self) -> dict[str, Dirty]:
-        """Return what the next commit writes to disk and changelogs, for each store with changes."""
+        """Return what the next commit writes to disk and changelogs, for each store with changes. Raises StateDamaged."""
+        self.db.refuse_damage()
         return {name: store.encode_dirty() for name, store in self.stores.items() if store.has_changes}
 
     def commit(self, entries: Mapping[str, Dirty], checkpoint: Checkpoint) -> None:

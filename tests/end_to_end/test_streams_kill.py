@@ -28,19 +28,11 @@ from logflume.log.interfaces import Log
 from logflume.log.records import Record, TopicPartition
 from logflume.streams.state import TaskState
 from tests.end_to_end.streams_app import APPLICATION
+from tests.kills._instances import COMMIT_STEPS
 from tests.streams.handmade import COUNTS, WINDOW, WINDOWED
 
 KILLS = int(os.environ.get("LOGFLUME_KILLS", "3"))
 PARTITIONS = 2
-COMMIT_STEPS = (
-    "before-flush",
-    "after-flush",
-    "after-produce",
-    "after-send-offsets",
-    "after-log-commit",
-    "before-store-batch",
-    "after-store-batch",
-)
 
 
 @dataclass

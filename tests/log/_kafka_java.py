@@ -98,7 +98,6 @@ class KafkaBroker:
         self.data = folder / "data"
         addresses = ",".join(f"{name}://127.0.0.1:{port}" for name, port in self.ports.items())
         protocols = ",".join(f"{name}:{name}" for name in self.ports)
-        self._log = (folder / "kafka.log").open("w")
         settings = [
             "process.roles=broker,controller",
             "node.id=1",
@@ -126,16 +125,20 @@ class KafkaBroker:
             for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
         ]
         run("kafka.tools.StorageTool", "format", "-t", "bG9nZmx1bWUtdGVzdHMtMA", "-c", str(file), *scram)
-        self.process = subprocess.Popen(
-            command("kafka.Kafka", str(file), options=options), stdout=self._log, stderr=subprocess.STDOUT, cwd=folder
-        )
-        self._wait(folder)
+        self._folder, self._command = folder, command("kafka.Kafka", str(file), options=options)
+        self.start()
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def _wait(self, folder: Path) -> None:
+    def start(self) -> None:
+        """Start it, anew after it was killed, and wait until it listens."""
+        with (self._folder / "kafka.log").open("a") as log:
+            self.process = subprocess.Popen(self._command, stdout=log, stderr=subprocess.STDOUT, cwd=self._folder)
+        self._wait()
+
+    def _wait(self) -> None:
         deadline = time.monotonic() + 90
         while True:
             with socket.socket() as probe:
@@ -143,7 +146,7 @@ class KafkaBroker:
                     return
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.stop()
-                raise AssertionError("Apache Kafka did not start:\n" + (folder / "kafka.log").read_text()[-3000:])
+                raise AssertionError("Apache Kafka did not start:\n" + (self._folder / "kafka.log").read_text()[-3000:])
             time.sleep(0.1)
 
     def stop(self) -> None:
@@ -154,7 +157,11 @@ class KafkaBroker:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self._log.close()
+
+    def kill(self) -> None:
+        """SIGKILL: no last words."""
+        self.process.kill()
+        self.process.wait()
 
 
 def _free_port() -> int:

@@ -19,12 +19,17 @@ from logflume.log.schemas import check_nesting
 from logflume.log.schemas.json_format import NESTING_MAX
 from logflume.streams import col
 from logflume.streams.testing import TopologyTestDriver
-from tests.streams.running import embedded, kernels, read, running, send_json, until
+from tests.streams.running import embedded, kernels, read, running, send_json, until, write
 
 __all__ = ["kernels"]
 
 LAST_MS = (1 << 63) - 1
 YEAR_9999_MS = 253_402_300_799_999
+
+
+class Counted(msgspec.Struct):
+    n: int
+
 
 Build = Callable[[lf.Stream], Any]
 OPERATORS: dict[str, Build] = {
@@ -249,3 +254,15 @@ def test_a_key_that_cannot_be_decoded_leaves_the_record_out_though_nothing_reads
     driver.input("in").send_together([(each, b'{"n":1}', 0) for each in good * 60])
     assert [raw[0] for raw in driver.output("out").raw] == [*(each for each in keys if each not in bad), *good * 60]
     assert driver.problems == ({"decode": 2 * len(bad)} if bad else {})
+
+
+def test_a_null_leaves_the_records_beside_it_what_they_are(tmp_path: Path) -> None:
+    """A count by a column needs no column of the value behind the topic between, which is there all the same."""
+    app = lf.App("beside")
+    app.stream("in", Counted).group_by(col.n).aggregate(count=lf.count()).to("out")
+    with embedded(tmp_path / "log") as log:
+        log.admin().ensure_topic("in", partitions=1)
+        write(log, "in", [(b"k", b'{"n":3}', 1000), (b"k", None, 1000), (b"k", b'{"n":3}', 1000)])
+        with running(app, log, tmp_path / "state") as engine:
+            until(lambda: read(log, "out"), engine)
+            assert read(log, "out")[-1].value == b'{"count":2}'

@@ -16,7 +16,7 @@ import pytest
 
 from logflume.log.interfaces import Log
 from logflume.log.records import Chunk
-from logflume.streams.runtime import Engine
+from logflume.streams.runtime import Engine, restore
 from logflume.streams.state import Checkpoint, DiskMemory, Store, TaskState
 from tests.streams._instance_process import passing_on
 from tests.streams.running import embedded, read, running, until, write
@@ -108,3 +108,22 @@ def test_a_kill_in_the_midst_loses_no_part_and_takes_up_where_the_last_one_ended
     with running(passing_on(), log, tmp_path / "state") as engine:
         check_state(log, engine)
     assert 0 < sum(parts) < RECORDS
+
+
+def test_a_restore_that_an_open_transaction_holds_back_says_so(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(restore, "_REPORT_EVERY_S", 0.05)
+    monkeypatch.setattr(restore, "_WAITS_S", 0.2)
+    topic = "passing-counts-changelog"
+    producer = log.producer(transactional_id="lost")
+    producer.init_transactions(transaction_timeout_ms=600_000)
+    producer.begin_transaction()
+    producer.send(topic, b"never committed", key=b"lost", partition=1)
+    producer.flush()
+    with running(passing_on(), log, tmp_path / "state") as engine:
+        until(lambda: f"of {topic}-1: an open transaction holds back" in caplog.text, engine)
+        assert "logflume txn hanging" in caplog.text
+        producer.abort_transaction()
+        check_state(log, engine)
+    producer.close()
