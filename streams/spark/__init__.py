@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .archiving import Meeting, archive_topic, check_archive, keep_archiving
     from .backfill import BackfillPlan, abort_backfill, plan_backfill, plan_together, run_backfill, run_together
     from .batches import BatchDone, open_batches
+    from .claims import is_handed_over
     from .continuous import run_continuously
     from .estimates import Estimate, HotKey, StageEstimate, estimate_backfill, read_once
     from .handover import BackfillReport
@@ -51,6 +52,7 @@ _HOME = {
     "cores_of": "session",
     "estimate_backfill": "estimates",
     "exactly_once": "stream_sink",
+    "is_handed_over": "claims",
     "is_replaced": "replacing",
     "keep_archiving": "archiving",
     "open_batches": "batches",
@@ -95,6 +97,7 @@ __all__ = [
     "cores_of",
     "estimate_backfill",
     "exactly_once",
+    "is_handed_over",
     "is_replaced",
     "keep_archiving",
     "open_batches",
