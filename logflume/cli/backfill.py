@@ -105,8 +105,7 @@ def backfill(
         from logflume.streams.spark import plan_backfill
 
         if job.is_done and not dry_run:
-            message = f"its history was handed over by a run that ended then; {job.start()}"
-            print(json.dumps({"message": message}) if as_json else message)
+            say(f"its history was handed over by a run that ended then; {job.start()}", as_json)
             return
         planned = plan_backfill(job.load_plan, address, history=history, keep=checkpoint, replaces=replaces or job.replaces)
         if dry_run:
@@ -114,6 +113,11 @@ def backfill(
             return
         show_plan(planned, as_json)
         run([planned], engine, settings, [job], as_json, interrupts)
+
+
+def say(message: str, as_json: bool) -> None:
+    """Print how it ended."""
+    print(json.dumps({"message": message}) if as_json else message)
 
 
 def check_names(files: Sequence[Path]) -> None:
@@ -174,7 +178,7 @@ class Job:
         start: starts the live query, and says so.
         replaces: the application of the query whose place it takes.
         stop_old: stops that one.
-        is_done: it has been switched, and only what follows is left.
+        is_done: it has been handed over, and only what follows is left.
     """
 
     load_plan: Callable[[], Plan]
@@ -194,7 +198,7 @@ def opened(log: Any, file: Path | None, execute: str | None, functions: Path | N
         return
     from logflume.sql import SqlEngine
     from logflume.sql.function_files import functions_at
-    from logflume.streams.spark import is_replaced
+    from logflume.streams.spark import is_handed_over, is_replaced
 
     assert execute is not None
     with (
@@ -204,7 +208,8 @@ def opened(log: Any, file: Path | None, execute: str | None, functions: Path | N
         prepared = engine.prepare(execute)
         old = prepared.replaces
         if old is None:
-            yield Job(prepared.compile, lambda: engine.start(prepared).text)
+            is_done = is_handed_over(log, prepared.application)  # the catalog does not know it
+            yield Job(prepared.compile, lambda: engine.start(prepared).text, is_done=is_done)
             return
         replaced = engine.application_of(old)
         if is_replaced(log, replaced, prepared.application):

@@ -13,6 +13,7 @@ from types import FrameType, TracebackType
 from typing import NoReturn, Self
 
 _TURN_S = 0.5
+_JOIN_S = 10.0
 
 
 class Stopping(threading.Event):
@@ -54,12 +55,14 @@ class Interrupts:
         self._cancel: Callable[[], object] = lambda: None
         self._is_own = False
         self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._keep_on, name="interrupts", daemon=True)
+        self._former = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         self.install()
 
     def install(self, cancel: Callable[[], object] | None = None) -> None:
         """Take the signals, from whoever has taken them meanwhile. `cancel`: ends what runs in Java; may be called again."""
         self._cancel = cancel or self._cancel
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in self._former:
             signal.signal(number, self._take)
 
     def _take(self, number: int, frame: FrameType | None) -> None:
@@ -71,8 +74,8 @@ class Interrupts:
         if self._number is None:
             self._number = number
             print(f"\n{self._message}", file=sys.stderr, flush=True)
-            threading.Thread(target=self._keep_on, name="interrupts", daemon=True).start()
-        if not _is_in_java(frame) and sys.exc_info()[0] is None:
+            self._thread.start()
+        if not self._is_over.is_set() and not _is_in_java(frame) and sys.exc_info()[0] is None:
             self._raise()
 
     def _keep_on(self) -> None:
@@ -95,8 +98,12 @@ class Interrupts:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """An error that follows from being interrupted is not told."""
+        """Give the signals back; an error that follows from being interrupted is not told."""
         self._is_over.set()
+        if self._number is not None:
+            self._thread.join(_JOIN_S)  # no signal of its own comes after this
+        for number, former in self._former.items():
+            signal.signal(number, former)
         if self._number is not None and isinstance(error, Exception):
             self._raise()
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .archiving import Meeting, archive_topic, check_archive, keep_archiving
     from .backfill import BackfillPlan, abort_backfill, abort_together, plan_backfill, plan_together, run_backfill, run_together
     from .batches import BatchDone, open_batches
+    from .claims import is_handed_over
     from .continuous import run_continuously
     from .estimates import Estimate, HotKey, ReadOnce, StageEstimate, estimate_backfill, estimate_together
     from .handover import BackfillReport
@@ -53,6 +54,7 @@ _HOME = {
     "estimate_backfill": "estimates",
     "estimate_together": "estimates",
     "exactly_once": "stream_sink",
+    "is_handed_over": "claims",
     "is_replaced": "replacing",
     "keep_archiving": "archiving",
     "open_batches": "batches",
@@ -100,6 +102,7 @@ __all__ = [
     "estimate_backfill",
     "estimate_together",
     "exactly_once",
+    "is_handed_over",
     "is_replaced",
     "keep_archiving",
     "open_batches",

@@ -89,6 +89,12 @@ def claim_of(log: Log, application: str, *, is_stable: bool = True) -> Claim | N
     return read_times(log.admin().group_offsets(application, is_stable=is_stable)).claim
 
 
+def is_handed_over(log: Log, application: str) -> bool:
+    """Return whether an application has a position that nobody claims, so that it can go on from there."""
+    offsets = log.admin().group_offsets(application, is_stable=True)
+    return bool(offsets) and read_times(offsets).claim is None
+
+
 def check_claimed(log: Log, application: str, token: str) -> None:
     """Raise InvalidInput unless the application is ours."""
     held = claim_of(log, application)

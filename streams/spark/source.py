@@ -50,7 +50,7 @@ from logflume.log import Chunk, InvalidInput, Log, TopicPartition, connect
 
 from .archives import header_column
 from .ranges import OffsetRange, check_available, read_range, split
-from .source_options import LATEST, Edge, SourceOptions, offsets_at, parse_options
+from .source_options import LATEST, Edge, SourceOptions, check_columns, check_read, offsets_at, parse_options
 from .values import ValueForm, ValueReader
 
 SCHEMA = "topic STRING, partition INT, offset BIGINT, timestamp_ms BIGINT, key BINARY, {value}"
@@ -71,18 +71,30 @@ class LogflumeDataSource(DataSource):
         return f"{columns}, {HEADERS}" if options.has_headers else columns
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return RangeReader(parse_options(self.options), schema.fieldNames())
+        return RangeReader(*self.asked(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(parse_options(self.options), schema.fieldNames())
+        return StreamReader(*self.asked(schema))
+
+    def asked(self, schema: StructType) -> tuple[SourceOptions, list[str]]:
+        """Return the options and the columns that are asked for. Raises InvalidInput where one is of another type."""
+        options, types = parse_options(self.options), _types(schema)
+        check_read(types, is_decoded=types.get("value", "binary") != "binary" and options.value_form() is not None)
+        return options, schema.fieldNames()
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         if overwrite:
             raise InvalidInput('a log only grows: use .mode("append")')
+        check_columns(_types(schema))
         return LogWriter(parse_options(self.options))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        check_columns(_types(schema))
         return LogStreamWriter(parse_options(self.options))
+
+
+def _types(schema: StructType) -> dict[str, str]:
+    return {field.name: field.dataType.simpleString() for field in schema.fields}
 
 
 class RangePartition(InputPartition):

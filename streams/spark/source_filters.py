@@ -26,7 +26,7 @@ from logflume.log import connect
 
 from .ranges import OffsetRange
 from .source import LogflumeDataSource, RangeReader
-from .source_options import Edge, SourceOptions, offsets_at, parse_options
+from .source_options import Edge, SourceOptions, offsets_at
 
 PLACES = ("topic", "partition", "offset")
 NO_TIME_MS = 1 << 63
@@ -48,7 +48,7 @@ class LogflumeTables(LogflumeDataSource):
         super().__init__(options if self.of_table is None else dict(self.of_table))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return FilteringReader(parse_options(self.options), schema.fieldNames())
+        return FilteringReader(*self.asked(schema))
 
 
 class FilteringReader(RangeReader):

@@ -140,3 +140,52 @@ def offsets_at(log: Log, edge: Edge, every: Sequence[TopicPartition], option: st
         raise InvalidInput(f'option "{option}": {odd.topic}-{odd.partition} {what}; name each partition of the topics once')
     special: dict[int, Mapping[TopicPartition, int]] = {EARLIEST: starts, LATEST: ends}
     return {tp: special[offset][tp] if offset in special else offset for tp, offset in each.items()}
+
+
+_NUMBERS = ("tinyint", "smallint", "int", "bigint", "void")
+_BYTES = ("binary", "string", "void")
+WRITTEN_TYPES = {"value": _BYTES, "key": _BYTES, "partition": _NUMBERS, "timestamp_ms": _NUMBERS}
+"""Columns that are written -> types that they may have, as Spark names them."""
+READ_ONLY = ("topic", "offset")
+"""Columns of a frame that was read: where its records were, which says nothing of where they go."""
+READ_TYPES = {
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp_ms": "bigint",
+    "key": "binary",
+    "value": "binary",
+    "headers": "array<struct<name:string,value:binary>>",
+}
+"""Columns that are read -> their types; those of values that are decoded apart."""
+
+
+def check_columns(types: Mapping[str, str]) -> None:
+    """Raise InvalidInput unless a frame of these columns (name -> type) can be written, and nothing that it says would be lost.
+
+    >>> check_columns({"topic": "string", "offset": "bigint", "key": "string", "value": "binary"})
+    """
+    if "value" not in types:
+        raise InvalidInput(f"a write needs a column value (and key, partition, timestamp_ms); found {', '.join(types)}")
+    if lost := [name for name in types if name not in (*WRITTEN_TYPES, *READ_ONLY)]:
+        columns = ", ".join(WRITTEN_TYPES)
+        raise InvalidInput(f"a write takes the columns {columns}; {', '.join(lost)} would be lost: drop or rename it")
+    for name, taken in WRITTEN_TYPES.items():
+        if types.get(name, "void") not in taken:
+            *others, last = taken[:-1]
+            raise InvalidInput(
+                f"a write takes the column {name} as {', '.join(others)} or {last}, found {types[name]}: cast it, for example "
+                f"CAST({name} AS {taken[-2]})"
+            )
+
+
+def check_read(types: Mapping[str, str], *, is_decoded: bool) -> None:
+    """Raise InvalidInput for columns that a reader wants with another type than they have. `is_decoded`: values have columns of
+    their own.
+
+    >>> check_read({"key": "binary", "offset": "bigint"}, is_decoded=False)
+    """
+    for name, found in types.items():
+        has = READ_TYPES.get(name, found)
+        if found != has and not (name == "value" and is_decoded):
+            raise InvalidInput(f"the column {name} is {has}, the reader's schema says {found}: read it as {has} and cast it then")

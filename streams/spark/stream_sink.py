@@ -10,7 +10,7 @@ with the offset: with a new checkpoint batches begin at 0 again, and a name that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from logflume.log import (
 
 from .ranges import reachable
 from .rows import ROWS, RowKind, target_partitions
+from .source_options import check_columns
 from .writing import WRITTEN, OneTransaction, RowsToLog, Target, Written, longest_transaction_ms, plain_runs, transaction_of
 
 if TYPE_CHECKING:
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
 
 QUERY_ID = "sql.streaming.queryId"
 """The property in which Spark says which query a micro-batch is of: the same for as long as the checkpoint is."""
-COLUMNS = ("value", "key", "partition", "timestamp_ms")
-READ_ONLY = ("topic", "offset")
-"""Columns of a frame that was read: where its records were, which says nothing of where they go."""
 
 
 def nothing(_: str) -> None:
@@ -77,10 +75,10 @@ class ExactlyOnce:
         """Write a micro-batch unless that is done.
 
         Raises:
-            InvalidInput: no column `value`, one that is not written, or the name belongs to another query or checkpoint.
+            InvalidInput: no column `value`, one that is not written or of another type, or the name is another query's.
             LogflumeError: what a writer said; nothing of the batch is visible.
         """
-        check_columns(frame.columns)
+        check_columns(dict(frame.dtypes))
         query_id = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID) or ""
         with connect(self.where) as log:
             place = TopicPartition(self.topic, 0)
@@ -124,17 +122,6 @@ class ExactlyOnce:
         addressed = rows.mapInArrow(Addressed(self.topic, partitions), ROWS)
         cores = frame.sparkSession.sparkContext.defaultParallelism
         return addressed.repartition(min(cores, partitions), "partition").sortWithinPartitions("partition", "seq")
-
-
-def check_columns(names: Sequence[str]) -> None:
-    """Raise InvalidInput unless a frame of these columns can be written, and nothing that it says would be lost.
-
-    >>> check_columns(["topic", "offset", "key", "value"])
-    """
-    if "value" not in names:
-        raise InvalidInput(f"a write needs a column value (and key, partition, timestamp_ms); found {', '.join(names)}")
-    if lost := [name for name in names if name not in (*COLUMNS, *READ_ONLY)]:
-        raise InvalidInput(f"a write takes the columns {', '.join(COLUMNS)}; {', '.join(lost)} would be lost: drop or rename it")
 
 
 def write(rows: DataFrame, producer: Producer, where: str) -> None:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +22,16 @@ IN_JAVA: dict[str, Any] = {"__name__": "py4j.clientserver", "threading": threadi
 exec("def call(answered):\n    assert answered.wait(60)\n    raise ConnectionError('Job 0 cancelled')\n", IN_JAVA)
 
 
-@pytest.fixture(autouse=True)
-def handlers() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
 def send(number: signal.Signals) -> None:
     os.kill(os.getpid(), number)
 
 
 @pytest.mark.parametrize(("number", "kind"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
 def test_a_signal_is_an_exception(number: signal.Signals, kind: type[BaseException]) -> None:
+    before = signal.getsignal(number)
     with pytest.raises(kind), Interrupts("taking back"):
         send(number)
+    assert signal.getsignal(number) is before
 
 
 def interrupted_in_java(interrupts: Interrupts) -> None:

@@ -42,8 +42,8 @@ def insert(engine: SqlEngine, first: int, stop: int) -> None:
     run(engine, "".join(f"INSERT INTO s VALUES ('k{n % 3}', {n});" for n in range(first, stop)))
 
 
-def rows(engine: SqlEngine) -> dict[str, int]:
-    (result,) = run(engine, "SELECT k, total FROM sums;")
+def rows(engine: SqlEngine, table: str = "sums") -> dict[str, int]:
+    (result,) = run(engine, f"SELECT k, total FROM {table};")
     assert isinstance(result, Rows)
     return dict(result.rows)
 
@@ -132,6 +132,20 @@ def test_a_command_killed_around_the_switch_is_given_again(engine: SqlEngine, lo
     insert(engine, 9, 12)
     until(lambda: rows(engine) == expected(2, 12, times=10))
     assert before not in engine.catalog.queries
+
+
+@pytest.mark.slow
+def test_a_command_killed_between_the_hand_over_and_its_record_is_given_again(engine: SqlEngine, log: Log) -> None:
+    made = "CREATE TABLE fresh AS SELECT k, SUM(n) AS total FROM s GROUP BY k;"
+    command = ["backfill", "-e", made, "--engine", "local", "--data", log.where]
+    with following(engine):
+        killed = subprocess.run([sys.executable, "-c", KILLED, "before the command", *command], capture_output=True, timeout=240)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        assert "FRESH" not in engine.catalog.sources
+        done = subprocess.run([sys.executable, "-m", "logflume", *command], capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stderr
+        assert "its history was handed over by a run that ended then; Table FRESH created" in done.stdout
+    until(lambda: rows(engine, "fresh") == expected(1, 9))
 
 
 @contextmanager

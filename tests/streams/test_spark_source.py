@@ -16,6 +16,17 @@ from logflume.streams.spark.tables import quoted, table_class, table_names
 pytest.importorskip("pyspark")
 
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, IsNotNull, LessThan, LessThanOrEqual
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from logflume.streams.spark.source import LogflumeDataSource
 from logflume.streams.spark.source_filters import LogflumeTables
@@ -39,20 +50,20 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
         yield opened
 
 
-class Struct:
-    """A schema, as Spark gives it: the names of its columns are what counts."""
+HEADER = StructType([StructField("name", StringType()), StructField("value", BinaryType())])
+TYPES = {"topic": StringType(), "partition": IntegerType(), "offset": LongType(), "timestamp_ms": LongType()}
 
-    def __init__(self, *names: str) -> None:
-        self._names = names
 
-    def fieldNames(self) -> list[str]:
-        return list(self._names)
+def columns_of(*names: str) -> StructType:
+    """A schema, as Spark gives it."""
+    types: dict[str, DataType] = {**TYPES, "headers": ArrayType(HEADER)}
+    return StructType([StructField(name, types.get(name, BinaryType())) for name in names])
 
 
 def reader_of(log: Log, *names: str, filters: list[Filter] | None = None, **options: str) -> Any:
     kind = LogflumeDataSource if filters is None else LogflumeTables
     source = kind({"log": log.where, "topic": "flights", **options})
-    return source.reader(Struct(*(names or NAMES)))  # type: ignore[arg-type]
+    return source.reader(columns_of(*(names or NAMES)))
 
 
 def offsets(reader: Any) -> list[list[int]]:
@@ -105,6 +116,18 @@ def test_reading_begins_and_ends_where_the_options_say(log: Log, options: dict[s
 def test_offsets_that_cannot_be_read_are_refused_before_the_job(log: Log, options: dict[str, str], words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         reader_of(log, **options).partitions()
+
+
+@pytest.mark.parametrize("name", ["key", "offset", "value"])
+def test_a_column_of_another_type_is_refused_before_the_job(log: Log, name: str) -> None:
+    schema = StructType([StructField(name, DoubleType())])
+    for made in (LogflumeDataSource, LogflumeTables):
+        source = made({"log": log.where, "topic": "flights"})
+        for reader in (source.reader, source.streamReader):
+            with pytest.raises(
+                InvalidInput, match=rf"the column {name} is (binary|bigint), the reader's schema says double.*cast"
+            ):
+                reader(schema)
 
 
 def test_what_spark_keeps_of_a_streaming_query_is_no_option_of_ours() -> None:
@@ -191,7 +214,7 @@ def test_a_time_leaves_out_no_record_without_one(log: Log, filters: list[Filter]
 
 def stream_of(log: Log, **options: str) -> Any:
     source = LogflumeDataSource({"log": log.where, "topic": "flights", **options})
-    return source.streamReader(Struct(*NAMES))  # type: ignore[arg-type]
+    return source.streamReader(columns_of(*NAMES))
 
 
 def test_a_stream_begins_where_it_is_told_and_takes_what_it_may(log: Log) -> None:

@@ -12,11 +12,20 @@ from logflume.log import GroupMetadata, InvalidInput, OffsetAndMetadata, TopicPa
 from logflume.streams.spark.ranges import reachable
 from logflume.streams.spark.stream_sink import exactly_once
 
+pytest.importorskip("pyspark")
+
+from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StructField, StructType, TimestampType
+
+from logflume.streams.spark.source import LogflumeDataSource
+
+TYPES: dict[str, DataType] = {each.simpleString(): each for each in (BinaryType(), IntegerType(), LongType(), TimestampType())}
+
 
 def batch_of(query_id: str | None, *columns: str) -> Any:
-    """A micro-batch of a query, of which nothing but its columns can be had."""
+    """A micro-batch of a query, of which nothing but its columns (and their types, behind a colon) can be had."""
     context = SimpleNamespace(getLocalProperty={"sql.streaming.queryId": query_id}.get)
-    return SimpleNamespace(columns=list(columns), sparkSession=SimpleNamespace(sparkContext=context))
+    types = [(name, kind or "binary") for name, _, kind in (column.partition(":") for column in columns)]
+    return SimpleNamespace(columns=[name for name, _ in types], dtypes=types, sparkSession=SimpleNamespace(sparkContext=context))
 
 
 def test_a_name_belongs_to_one_checkpoint_also_when_it_has_written_one_batch(tmp_path: Path) -> None:
@@ -39,3 +48,25 @@ def test_a_name_belongs_to_one_checkpoint_also_when_it_has_written_one_batch(tmp
 def test_columns_that_would_be_lost_are_refused(columns: tuple[str, ...]) -> None:
     with pytest.raises(InvalidInput, match=f"{columns[1]} would be lost"):
         exactly_once("127.0.0.1:1", "copy", name="copier")(batch_of("q", *columns), 0)
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        (("value:bigint",), r"takes the column value as binary or string, found bigint: cast it.*CAST\(value AS string\)"),
+        (("value", "key:int"), "takes the column key as binary or string, found int"),
+        (("value", "timestamp_ms:timestamp"), r"column timestamp_ms as .*bigint, found timestamp: cast it.*AS bigint\)"),
+        (("key",), "a write needs a column value"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_the_job_whichever_way_it_is_written(
+    columns: tuple[str, ...], says: str
+) -> None:
+    batch = batch_of("q", *columns)
+    with pytest.raises(InvalidInput, match=says):
+        exactly_once("127.0.0.1:1", "copy", name="copier")(batch, 0)
+    schema = StructType([StructField(name, TYPES[kind]) for name, kind in batch.dtypes])
+    source = LogflumeDataSource({"log": "127.0.0.1:1", "topic": "copy"})
+    for writer in (source.writer, source.streamWriter):
+        with pytest.raises(InvalidInput, match=says):
+            writer(schema, False)
