@@ -31,8 +31,11 @@ _FIRST_ARENA_BYTES = 16 * _FIRST_SLOTS
 _SPARE_SHARE = 8
 """After entries have gone, arrays keep room for up to so many times what remains: it soon fills again."""
 _PER_SLOT = ("hashes", "key_sizes", "starts", "times", "ints", "floats", "nulls", "dirty", "used", "gone", "stored")
-_PAGES_FROM_BYTES = 1 << 18
-"""glibc's heap keeps what lies between live pieces, and hands out large pieces again with all their pages."""
+_PAGES_FROM_BYTES = 1 << 21
+"""Of keys, or so many slots by sixteen: the arrays of such a store are not of glibc's heap.
+
+That keeps what lies between live pieces, and hands out large pieces again with all their pages.
+"""
 _KINDS = (Kind.INTEGER, Kind.BIGINT, Kind.TIMESTAMP, Kind.DOUBLE)
 _MAX_STATES = 13
 """With version and time, what one byte of MessagePack can say the length of."""
@@ -334,31 +337,31 @@ class EntryColumns:
 
     def _empty(self, room: int, arena: int) -> Any:
         states = len(self.is_float)
-        table = pages(2 * room, np.int32)
+        make = pages if max(16 * room, arena) >= _PAGES_FROM_BYTES else np.empty
+        table = make(2 * room, np.int32)
         table.fill(-1)
         return self.kernels.Slots(
             table=table,
-            hashes=pages(room, np.int64),
-            key_starts=pages(room, np.int64),
-            key_sizes=pages(room, np.int32),
-            arena=pages(arena, np.uint8),
-            starts=pages(room, np.int64),
-            times=pages(room, np.int64),
-            ints=pages((room, states), np.int64),
-            floats=pages((room, states), np.float64),
-            nulls=pages((room, states), np.bool_),
-            dirty=pages(room, np.bool_),
-            used=pages(room, np.bool_),
-            changed=pages(room, np.int64),
+            hashes=make(room, np.int64),
+            key_starts=make(room, np.int64),
+            key_sizes=make(room, np.int32),
+            arena=make(arena, np.uint8),
+            starts=make(room, np.int64),
+            times=make(room, np.int64),
+            ints=make((room, states), np.int64),
+            floats=make((room, states), np.float64),
+            nulls=make((room, states), np.bool_),
+            dirty=make(room, np.bool_),
+            used=make(room, np.bool_),
+            changed=make(room, np.int64),
             counters=np.zeros(8, np.int64),
-            gone=pages(room, np.bool_),
-            stored=pages(room, np.bool_),
+            gone=make(room, np.bool_),
+            stored=make(room, np.bool_),
         )
 
 
 def pages(shape: int | tuple[int, ...], kind: type[np.generic]) -> Any:
-    """Return an array with any content. A large one is pages of its own: taken as it fills, given back with it."""
-    made, size_bytes = np.dtype(kind), int(np.prod(shape)) * np.dtype(kind).itemsize
-    if size_bytes < _PAGES_FROM_BYTES:
-        return np.empty(shape, made)
-    return np.frombuffer(mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), made).reshape(shape)
+    """Return an array of zeros that is pages of its own: taken as they fill, given back with it."""
+    count = int(np.prod(shape))
+    data = mmap.mmap(-1, max(1, count * np.dtype(kind).itemsize), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(data, kind, count).reshape(shape)
