@@ -4,7 +4,7 @@ Run: python -m benchmarks.many_keys [--keys=N] [--memory-mb=N] [--json]
 
 Broker, application and this process are three processes; exactly-once, every write on disk. The input names each key once, in an
 order that has nothing to do with that of the keys. Memory is the largest resident size of the application's process, interpreter
-and libraries (about 160 MB) included; a restart is from starting the process to the first output after it, with its CPU time
+and libraries (about 180 MB) included; a restart is from starting the process to the first output after it, with its CPU time
 beside it (which does not depend on who else is running). With an empty disk the state is restored from its changelog; what one
 core restores is the keys by the CPU time beyond that of a restart with the disk, as start-up is in both.
 """

@@ -9,6 +9,7 @@ Shapes: S slots in use, A state columns.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -30,6 +31,11 @@ _FIRST_ARENA_BYTES = 16 * _FIRST_SLOTS
 _SPARE_SHARE = 8
 """After entries have gone, arrays keep room for up to so many times what remains: it soon fills again."""
 _PER_SLOT = ("hashes", "key_sizes", "starts", "times", "ints", "floats", "nulls", "dirty", "used", "gone", "stored")
+_PAGES_FROM_BYTES = 1 << 21
+"""Of keys, or so many slots by sixteen: the arrays of such a store are not of glibc's heap.
+
+That keeps what lies between live pieces, and hands out large pieces again with all their pages.
+"""
 _KINDS = (Kind.INTEGER, Kind.BIGINT, Kind.TIMESTAMP, Kind.DOUBLE)
 _MAX_STATES = 13
 """With version and time, what one byte of MessagePack can say the length of."""
@@ -88,9 +94,9 @@ class EntryColumns:
         return self._beside_bytes > 0
 
     def size_bytes(self) -> int:
-        """Return how much memory the slots in use take, their share of the table included."""
-        per_slot = 2 * 4 + 3 * 8 + 4 + 8 + 8 + 4 + len(self.is_float) * 17 + self._beside_bytes
-        return len(self) * per_slot + int(self.slots.counters[self.kernels.ARENA])
+        """Return how much memory the slots in use take, and the table."""
+        per_slot = 3 * 8 + 4 + 8 + 8 + 4 + len(self.is_float) * 17 + self._beside_bytes
+        return len(self) * per_slot + len(self.slots.table) * 4 + int(self.slots.counters[self.kernels.ARENA])
 
     # -- objects ---------------------------------------------------------------------------------------------------------
 
@@ -238,8 +244,7 @@ class EntryColumns:
 
     def grow(self, slots: int, key_bytes: int) -> None:
         """Make room for more slots and bytes of keys: at least as many as are asked for, and at least twice what there is."""
-        old, counters = self.slots, self.slots.counters
-        room, arena = len(old.hashes), len(old.arena)
+        counters, room, arena = self.slots.counters, len(self.slots.hashes), len(self.slots.arena)
         assert len(self) < 2**31, "slots are numbered in 32 bits"
         while room < counters[self.kernels.SLOTS] + slots:
             room *= 2
@@ -284,44 +289,42 @@ class EntryColumns:
         return gone
 
     def _rebuild(self, which: I64 | None, room: int, arena: int) -> None:
-        """Copy the slots `which` (None: all, keeping their numbers) into new arrays, in that order."""
-        old, kernels = self.slots, self.kernels
-        count = len(self) if which is None else len(which)
+        """Copy the slots `which` (None: all, keeping their numbers) into new arrays, in that order.
+
+        Array by array, each old one let go of at once: so the store never takes twice its memory.
+        """
+        kernels, changed, count = self.kernels, self.changed, len(self) if which is None else len(which)
+        kept: Any = slice(None)
+        if which is not None:
+            self.renumbered += 1
+            self._gone_count = int(self.slots.gone[which].sum())
+            place = np.full(len(self), -1, np.int64)
+            place[which] = np.arange(count)
+            kept = place[changed] >= 0
+            changed = place[changed[kept]]
         new, before = self._empty(room, arena), self._empty_before(room)
-        kept = slice(0, len(self.changed)) if which is None else np.isin(self.changed, which)
-        for ours, theirs in zip(self.before, before, strict=True):
-            if self._keeps_before:
+        if self._keeps_before:
+            for ours, theirs in zip(self.before, before, strict=True):
                 part = ours[: len(self.changed)][kept]
                 theirs[: len(part)] = part
         self.before = before
-        new.counters[:] = old.counters
+        new.counters[:] = self.slots.counters
+        new.counters[kernels.SLOTS], new.counters[kernels.CHANGED] = count, len(changed)
+        new.changed[: len(changed)] = changed
+        old = self.slots._asdict()
+        self.slots = self.slots._replace(**dict.fromkeys(old.keys() - {"counters"}))  # those are asked for by other threads
         if which is None:
-            for name in _PER_SLOT:
-                getattr(new, name)[:count] = getattr(old, name)[:count]
-            used = int(old.counters[kernels.ARENA])
-            new.arena[:used] = old.arena[:used]
-            new.key_starts[:count] = old.key_starts[:count]
-            new.changed[: len(self.changed)] = self.changed
+            used = int(new.counters[kernels.ARENA])
+            new.arena[:used] = old.pop("arena")[:used]
+            new.key_starts[:count] = old.pop("key_starts")[:count]
         else:
-            self._copy(new, which)
+            new.counters[kernels.ARENA] = kernels.gather(
+                old.pop("arena"), old.pop("key_starts"), old["key_sizes"], which, new.arena, new.key_starts
+            )
+        for name in _PER_SLOT:
+            getattr(new, name)[:count] = old.pop(name)[slice(count) if which is None else which]
         kernels.rebuild(new)
         self.slots = new
-
-    def _copy(self, new: Any, which: I64) -> None:
-        """Copy some slots, which get new numbers."""
-        old, kernels, count = self.slots, self.kernels, len(which)
-        self.renumbered += 1
-        self._gone_count = int(old.gone[which].sum())
-        new.counters[kernels.SLOTS] = count
-        new.counters[kernels.ARENA] = kernels.gather(old.arena, old.key_starts, old.key_sizes, which, new.arena, new.key_starts)
-        for name in _PER_SLOT:
-            getattr(new, name)[:count] = getattr(old, name)[which]
-        place = np.full(len(self), -1, np.int64)
-        place[which] = np.arange(count)
-        changed = place[self.changed]
-        changed = changed[changed >= 0]
-        new.changed[: len(changed)] = changed
-        new.counters[kernels.CHANGED] = len(changed)
 
     def _empty_before(self, room: int) -> Any:
         room, states = room if self._keeps_before else 0, len(self.is_float)
@@ -334,22 +337,31 @@ class EntryColumns:
 
     def _empty(self, room: int, arena: int) -> Any:
         states = len(self.is_float)
-        counters = np.zeros(8, np.int64)
+        make = pages if max(16 * room, arena) >= _PAGES_FROM_BYTES else np.empty
+        table = make(2 * room, np.int32)
+        table.fill(-1)
         return self.kernels.Slots(
-            table=np.full(2 * room, -1, np.int32),
-            hashes=np.empty(room, np.int64),
-            key_starts=np.empty(room, np.int64),
-            key_sizes=np.empty(room, np.int32),
-            arena=np.empty(arena, np.uint8),
-            starts=np.empty(room, np.int64),
-            times=np.empty(room, np.int64),
-            ints=np.empty((room, states), np.int64),
-            floats=np.empty((room, states), np.float64),
-            nulls=np.empty((room, states), np.bool_),
-            dirty=np.empty(room, np.bool_),
-            used=np.empty(room, np.bool_),
-            changed=np.empty(room, np.int64),
-            counters=counters,
-            gone=np.empty(room, np.bool_),
-            stored=np.empty(room, np.bool_),
+            table=table,
+            hashes=make(room, np.int64),
+            key_starts=make(room, np.int64),
+            key_sizes=make(room, np.int32),
+            arena=make(arena, np.uint8),
+            starts=make(room, np.int64),
+            times=make(room, np.int64),
+            ints=make((room, states), np.int64),
+            floats=make((room, states), np.float64),
+            nulls=make((room, states), np.bool_),
+            dirty=make(room, np.bool_),
+            used=make(room, np.bool_),
+            changed=make(room, np.int64),
+            counters=np.zeros(8, np.int64),
+            gone=make(room, np.bool_),
+            stored=make(room, np.bool_),
         )
+
+
+def pages(shape: int | tuple[int, ...], kind: type[np.generic]) -> Any:
+    """Return an array of zeros that is pages of its own: taken as they fill, given back with it."""
+    count = int(np.prod(shape))
+    data = mmap.mmap(-1, max(1, count * np.dtype(kind).itemsize), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(data, kind, count).reshape(shape)

@@ -13,6 +13,7 @@ Used by the task's thread only; other threads read committed entries from disk (
 from __future__ import annotations
 
 import heapq
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise, repeat, takewhile
@@ -26,16 +27,18 @@ from logflume.streams.seams import Entry, State, StoreSpec
 from .codec import EntryCodec
 from .dirty import Dirty, DirtyColumns, DirtyEntries
 from .disk import TaskDb, after_prefix
+from .held import held_bytes
 from .windows import WINDOW_START_BYTES, SegmentLayout, window_start
 
 if TYPE_CHECKING:
     from .columns import EntryColumns
 
-_ENTRY_OVERHEAD_BYTES = 260
+_LEAST_ENTRY_BYTES = 260
+"""Of a small entry as objects."""
 _PRELOAD_MAX_ENTRIES = 100_000
 _PREFIXES_KEPT = 10_000
 _SCAN_FROM_ENTRIES = 10_000
-_SAMPLE_ENTRIES = 64
+_SAMPLE_ENTRIES = 16
 _PUT_TOGETHER = 4096
 """Keys and values made into objects at a time: they stay in the processor's cache."""
 _NEVER = 1 << 62
@@ -60,7 +63,7 @@ class Store:
         self._prefix = db.prefix(spec.name) if db else b""
         self.disk_key: Callable[[bytes], bytes] = self._segmented_key if self.layout else self._plain_key
         self._segment_prefixes: dict[bytes, bytes] = {}
-        self._value_bytes = 0
+        self._entry_bytes = 0
         self._expired_segment = 0
         self._expired_in_memory = 0
         self._alive_entries = 0
@@ -226,9 +229,8 @@ class Store:
         keys = list(self.dirty)
         entries = list(map(self.resident.__getitem__, keys))
         values = self.encoded(entries)
-        sample = [len(value) for value in values[:_SAMPLE_ENTRIES] if value is not None]
-        if sample:
-            self._value_bytes = max(sum(sample) // len(sample), (self._value_bytes * 7) // 8)
+        if keys and self._db is not None:
+            self._weigh(keys)
         return DirtyEntries(keys, values, [entry.timestamp_ms for entry in entries])
 
     def encoded(self, entries: Sequence[Entry]) -> list[bytes | None]:
@@ -351,7 +353,7 @@ class Store:
             return
         if self._db.estimated_bytes() > self.memory_bytes // 4:
             return
-        room = self.memory_bytes // (2 * _ENTRY_OVERHEAD_BYTES)
+        room = self.memory_bytes // (2 * _LEAST_ENTRY_BYTES)
         found: dict[bytes, Entry] = {}
         for key, entry in self.scan_disk(b"", None):
             found[key] = entry
@@ -406,12 +408,18 @@ class Store:
             self._complete_from = _NEVER if self.layout is None else max(self._complete_from, max(map(window_start, gone)) + 1)
 
     def size_bytes(self) -> int:
-        """Return about how much memory the resident entries take: a key and a few lately encoded values stand for all."""
+        """Return about how much memory the resident entries take: a few that changed lately stand for all."""
         if self.columns is not None:
             return self.columns.size_bytes()
-        key = next(iter(self.resident), b"")
-        values = max(self._value_bytes, 40 * len(self._spec.columns))
-        return len(self.resident) * (_ENTRY_OVERHEAD_BYTES + len(key) + values)
+        tables = sum(map(sys.getsizeof, (self.resident, self.dirty, self._touched)))
+        return tables + len(self.resident) * max(self._entry_bytes, _LEAST_ENTRY_BYTES)
+
+    def _weigh(self, changed: list[bytes]) -> None:
+        """Note what entries take, by a few of those that changed."""
+        sample = changed[:: -(-len(changed) // _SAMPLE_ENTRIES)]
+        entries = [self.resident[key] for key in sample]
+        found = held_bytes([*sample, *entries, *(entry.timestamp_ms for entry in entries), *(entry.state for entry in entries)])
+        self._entry_bytes = max(found // len(sample), self._entry_bytes * 7 // 8)
 
     def _evict(self) -> None:
         """Drop clean entries down to half of the setting: those not asked for since the last time first, then the oldest."""

@@ -6,6 +6,8 @@ import datetime as dt
 import decimal
 import json
 import tempfile
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ from logflume.log.schemas import decimal as decimal_type
 from logflume.streams.graph import TimeWindow
 from logflume.streams.seams import Entry, StoreSpec
 from logflume.streams.state import Checkpoint, EntryCodec, StateDirectory, Store, TaskState
+from logflume.streams.state.columns import EntryColumns
+from logflume.streams.state.held import held_bytes
 
 PLAIN = StoreSpec("counts", (Column("user", STRING),), (Column("n", BIGINT), Column("note", STRING)))
 WINDOW = TimeWindow(size_ms=60_000, advance_ms=60_000, grace_ms=30_000)
@@ -51,7 +55,7 @@ class StoreMachine(RuleBasedStateMachine):
     def reopen(self) -> None:
         self.state = open_state(Path(self.directory.name), PLAIN, WINDOWED)
         for store in self.state.stores.values():
-            store._memory_bytes = 3000
+            store.memory_bytes = 3000
 
     def put(self, name: str, key: bytes, n: int | None) -> None:
         store = self.state.stores[name]
@@ -171,6 +175,72 @@ def test_large_values_count_for_what_they_take(tmp_path: Path) -> None:
     assert len(store.resident) * 5000 <= 4 << 20
     assert len(list(store.range(b"", None))) == 2000
     state.close()
+
+
+class Visit(msgspec.Struct, gc=False):
+    user: str
+    pages: list[float]
+
+
+def texts(i: int) -> tuple[Any, ...]:
+    return f"n{i:06}", f"c{i:04}"
+
+
+def visits(i: int) -> tuple[Any, ...]:
+    return (Visit(f"user {i}", [i / 3, i / 7]),)
+
+
+@pytest.mark.parametrize(
+    ("spec", "state_of"),
+    [
+        (StoreSpec("texts", (Column("k", STRING),), (Column("a", STRING), Column("b", STRING))), texts),
+        (StoreSpec("visits", (Column("k", STRING),), (Column("value", ANY),), classes=(Visit,)), visits),
+    ],
+)
+def test_entries_count_for_the_memory_that_they_take(
+    spec: StoreSpec, state_of: Callable[[int], tuple[Any, ...]], tmp_path: Path
+) -> None:
+    state = open_state(tmp_path, spec)
+    store = state.stores[spec.name]
+    tracemalloc.start()
+    try:
+        for i in range(20_000):
+            key = b"user-%010d" % i
+            store.resident[key], store.dirty[key] = Entry(state_of(i), 1_700_000_000_000 + i), None
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    store.encode_dirty()
+    assert 0.9 < store.size_bytes() / taken < 1.2
+    state.close()
+
+
+def test_what_all_entries_share_counts_once() -> None:
+    shared = ["x" * 1000 for _ in range(100)]
+    assert held_bytes([(i, shared) for i in range(10)]) < 110_000
+    assert held_bytes([(Visit, len, json)]) < 200
+    assert 780_000 < held_bytes([[float(i) for i in range(20_000)]]) < 820_000
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(), reason="only Linux tells the largest resident size since a moment"
+)
+def test_columns_that_grow_do_not_take_twice_their_memory() -> None:
+    from logflume.streams.kernels import slots
+
+    columns = EntryColumns(slots, [Column("n", BIGINT), Column("total", DOUBLE)], is_windowed=False)
+    keys = [b"user-%010d" % i for i in range(300_000)]
+    columns.put(keys, [Entry((1, 0.5), 1)] * len(keys), is_changed=False)
+    Path("/proc/self/clear_refs").write_text("5")
+    before = resident_bytes("VmHWM")
+    columns.grow(1 << 19, 0)
+    assert resident_bytes("VmHWM") - before < columns.size_bytes() // 2
+    assert columns.entries(columns.find(keys[-1:])) == [Entry((1, 0.5), 1)]
+
+
+def resident_bytes(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(name))
 
 
 def test_windows_of_a_key_are_read_in_order_of_time(tmp_path: Path) -> None:
