@@ -34,7 +34,13 @@ def plan(topology: g.Topology) -> Plan:
         InvalidInput: the graph cannot work; the message names the node and the fix.
     """
     rewritten = rewrite(topology)
-    return Plan(rewritten.name, tuple(_subtopology(rewritten, nodes) for nodes in split(rewritten)))
+    parts = split(rewritten)
+    if parts and all(_is_global(part[name_of(part)]) for part in parts):
+        raise InvalidInput(
+            f"nothing joins the global table {name_of(parts[0])!r}, and it is read by those who do: join a stream with it, or "
+            "read its topic by app.table(topic, store='...') to look rows up"
+        )
+    return Plan(rewritten.name, tuple(_subtopology(rewritten, part) for part in parts))
 
 
 def rewrite(topology: g.Topology) -> g.Topology:
@@ -465,11 +471,6 @@ def outputs_of(part: Mapping[str, g.Node]) -> list[str]:
 
 
 def _subtopology(topology: g.Topology, part: dict[str, g.Node]) -> SubTopology:
-    if _is_global(part[name_of(part)]):
-        raise InvalidInput(
-            f"nothing joins the global table {name_of(part)!r}, and it is read by those who do: join a stream with it, or read "
-            "its topic by app.table(topic, store='...') to look rows up"
-        )
     program = operator_program(part, sources_of(part), outputs_of(part))
     outputs = {}
     for name in outputs_of(part):

@@ -37,7 +37,8 @@ def fits_at_once(stages: Sequence[Stage], step: StepPlan, plan: Plan, cores: int
     """Return whether the tasks of a step write what they compute; `most`: see AT_ONCE_RECORDS."""
     if len(stages) > 1 or step.kept is not None or step.state_root is not None or step.starts:
         return False
-    (stage,), (sub,) = stages, plan.subtopologies
+    (stage,) = stages
+    sub = next(sub for sub in plan.subtopologies if sub.name == stage.subtopology)
     by_task: Counter[int] = Counter()
     for tp, whole in step.ranges.items():
         by_task[tp.partition] += len(whole)

@@ -104,6 +104,8 @@ def stages_of(
     subs = {sub.name: sub for sub in plan.subtopologies}
     for turn in turns_of(plan):
         sub = subs[turn.subtopology]
+        if not sub.shared_topics():  # a global table that nobody joins: no task
+            continue
         count = max(step.partitions[topic] for topic in sub.shared_topics())
         written = tuple((RowKind.REPARTITION, topic) for topic in turn.gives)
         form = forms.by_name.get(sub.name)

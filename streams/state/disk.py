@@ -103,7 +103,7 @@ class TaskDb:
         self._is_closed = self._is_damaged = False
         try:
             self._header = _checked_header(self._get(_HEADER), path, application, task, specs)
-            with self._saying_what_failed("write"):
+            with self._saying_what_failed("write state to"):
                 self._db.put(_HEADER, msgspec.json.encode(self._header))
         except BaseException:
             self.close()
@@ -130,7 +130,7 @@ class TaskDb:
     def write(self, batch: Any, checkpoint: Checkpoint) -> None:
         """Write the batch together with the checkpoint, atomically."""
         batch.put(_CHECKPOINT, encode_checkpoint(checkpoint))
-        with self._saying_what_failed("write"):
+        with self._saying_what_failed("write state to"):
             self._db.write(batch)
 
     @contextmanager
@@ -146,7 +146,7 @@ class TaskDb:
         taken_over = rocksdict.IngestExternalFileOptions()
         taken_over.set_move_files(True)
         try:
-            with self._saying_what_failed("write"):
+            with self._saying_what_failed("write state to"):
                 path.unlink(missing_ok=True)  # a kill may have left a second name of a file in use, which is not written over
                 writer.open(str(path))
                 yield writer
@@ -167,7 +167,7 @@ class TaskDb:
     def _failure(self, doing: str, error: Exception) -> StorageError:
         if str(error).startswith(_DAMAGE):
             return self._damage(str(error))
-        return StorageError(f"cannot {doing} state in {self.path}: {error}; free space or repair the disk, then restart")
+        return StorageError(f"cannot {doing} {self.path}: {error}; free space or repair the disk, then restart")
 
     def _damage(self, cause: str) -> StateDamaged:
         self._is_damaged = True
@@ -177,7 +177,7 @@ class TaskDb:
         try:
             return self._db.get(keys)
         except Exception as error:  # rocksdict raises bare Exception
-            raise self._failure("read", error) from error
+            raise self._failure("read state from", error) from error
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """Return the values of disk keys, aligned; None where there is none."""
@@ -199,7 +199,7 @@ class TaskDb:
             rows.status()
         except Exception as error:  # rocksdict raises bare Exception
             del rows  # it holds the database, and who handles the error this frame
-            raise self._failure("read", error) from error
+            raise self._failure("read state from", error) from error
 
     def estimated_keys(self) -> int:
         """Return about how many entries all stores have."""

@@ -424,6 +424,8 @@ class Store:
     def _evict(self) -> None:
         """Drop clean entries down to half of the setting: those not asked for since the last time first, then the oldest."""
         resident = self.resident
+        if not resident:
+            return
         per_entry = max(1, self.size_bytes() // len(resident))
         surplus = len(resident) - self.memory_bytes // per_entry // 2
         cold = [key for key in resident if key not in self._touched and key not in self.dirty][:surplus]

@@ -202,7 +202,7 @@ def test_a_terminal_asks_for_no_more_rows_than_it_shows(tmp_path: Path, monkeypa
         list(engine.execute(CREATE))
         producer = log.producer()
         for n in range(30_000):
-            producer.send("s", b'{"V": "' + b"x" * 200 + b'"}', key=str(n).encode())
+            producer.send("s", b'{"V": "' + b"x" * 200 + b'"}', key=n.to_bytes(4, "big"))
         producer.flush()
         made, read = [0], list[tuple[int, int]]()
         monkeypatch.setattr(pull, "value_of", counting(pull.value_of, made))

@@ -13,7 +13,8 @@ import logflume.streams as lf
 from logflume.log import Chunk, InvalidInput
 from logflume.log.interfaces import Log
 from logflume.streams import col
-from logflume.streams.runtime import Engine
+from logflume.streams.runtime import Engine, EngineOptions
+from logflume.streams.seams import Plan
 from logflume.streams.spark import (
     BackfillPlan,
     LocalRunner,
@@ -24,6 +25,7 @@ from logflume.streams.spark import (
     run_backfill,
     run_together,
 )
+from logflume.streams.spark.batches import open_batches
 from logflume.streams.spark.steps import StepPlan
 from tests.streams.running import embedded, read, running, send_json, until, write
 
@@ -148,10 +150,9 @@ def test_streams_of_other_partitions_join_one_table_each_in_tasks_of_its_own(log
     assert titles(log) == named("old")
 
 
-def test_a_table_that_nothing_joins_is_refused() -> None:
+def test_an_application_of_a_table_that_nothing_joins_is_refused() -> None:
     app = lf.App("alone")
     app.global_table("products", Product, key=str)
-    app.stream("orders", Order).to("out")
     with pytest.raises(InvalidInput, match=r"nothing joins the global table 'products'.*app\.table\(topic, store="):
         app.plan()
 
@@ -245,3 +246,25 @@ def test_spark_refuses_a_topic_that_is_a_global_table_and_a_stream(log: Log) -> 
     app.stream("products", name="changes").to("changed")
     with pytest.raises(InvalidInput, match="topic 'products' is a global table and read as something else too"):
         plan_backfill(app.plan, log.where)
+
+
+def test_a_table_that_nobody_joins_changes_nothing(log: Log, tmp_path: Path) -> None:
+    def load() -> Plan:
+        app = lf.App("shop")
+        app.global_table("products", Product, key=str)
+        app.stream("orders", Order, key=str).to("out")
+        return app.plan()
+
+    offer(log, "old")
+    order(log)
+    planned = plan_backfill(load, log.where)
+    assert [stage.topics for stage in estimate_backfill(planned, cores=None).stages] == [("orders",)]
+    assert run_backfill(planned, LocalRunner()).results == PRODUCTS
+    order(log)
+    with open_batches(log, load, LocalRunner().run, tmp_path / "stores", settings=EngineOptions()) as batches:
+        assert batches.step() is not None
+    order(log)
+    engine = Engine(load(), log, EngineOptions(state_dir=tmp_path / "state", commit_interval_ms=20))
+    engine.start()
+    until(lambda: len(read(log, "out")) == 3 * PRODUCTS, engine)
+    engine.stop()

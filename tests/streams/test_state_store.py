@@ -215,6 +215,18 @@ def test_entries_count_for_the_memory_that_they_take(
     state.close()
 
 
+def test_a_store_that_has_become_empty_is_no_more_than_its_memory(tmp_path: Path) -> None:
+    state = open_state(tmp_path, PLAIN)
+    store = state.stores[PLAIN.name]
+    store.memory_bytes = 1
+    for kept in ((1,), None):
+        store.resident[b"a"], store.dirty[b"a"] = Entry(kept, 1), None
+        state.commit(state.encode_dirty(), state.checkpoint)
+    assert not store.resident
+    assert store.get(b"a") is None
+    state.close()
+
+
 def test_what_all_entries_share_counts_once() -> None:
     shared = ["x" * 1000 for _ in range(100)]
     assert held_bytes([(i, shared) for i in range(10)]) < 110_000
