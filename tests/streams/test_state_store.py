@@ -219,7 +219,7 @@ def test_a_store_that_has_become_empty_is_no_more_than_its_memory(tmp_path: Path
     state = open_state(tmp_path, PLAIN)
     store = state.stores[PLAIN.name]
     store.memory_bytes = 1
-    for kept in ((1,), None):
+    for kept in ((1, None), None):
         store.resident[b"a"], store.dirty[b"a"] = Entry(kept, 1), None
         state.commit(state.encode_dirty(), state.checkpoint)
     assert not store.resident
