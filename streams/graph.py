@@ -575,6 +575,11 @@ class Topology:
         return self.describe().svg()
 
 
+def is_global(node: Node) -> bool:
+    """Return whether a node is a global table: read whole by each task, and apart from its other inputs."""
+    return isinstance(node, Source) and node.is_global
+
+
 def store_of(node: Node) -> str | None:
     """Return the name of the store of a node's rows, if it keeps them."""
     has_rows = isinstance(node, Source | Aggregate | TableAggregate | ToTable | Filter | Project | TableJoin | Resolve)

@@ -35,7 +35,7 @@ def plan(topology: g.Topology) -> Plan:
     """
     rewritten = rewrite(topology)
     parts = split(rewritten)
-    if parts and all(_is_global(part[name_of(part)]) for part in parts):
+    if parts and all(g.is_global(part[name_of(part)]) for part in parts):
         raise InvalidInput(
             f"nothing joins the global table {name_of(parts[0])!r}, and it is read by those who do: join a stream with it, or "
             "read its topic by app.table(topic, store='...') to look rows up"
@@ -417,7 +417,7 @@ def split(topology: g.Topology) -> list[dict[str, g.Node]]:
     each part that looks rows up in it reads it.
     """
     nodes = topology.nodes
-    shared = {source for node in nodes.values() for source in node.inputs if _is_global(nodes[source])}
+    shared = {source for node in nodes.values() for source in node.inputs if g.is_global(nodes[source])}
     parent = {name: name for name in nodes}
     readers: dict[str, str] = {}
 
@@ -431,7 +431,7 @@ def split(topology: g.Topology) -> list[dict[str, g.Node]]:
         if not isinstance(node, g.Repartition):
             for source in set(node.inputs) - shared:
                 parent[root(node.name)] = root(source)
-        if isinstance(node, g.Source) and not node.is_global:
+        if isinstance(node, g.Source) and not g.is_global(node):
             parent[root(node.name)] = root(readers.setdefault(node.topic, node.name))
     parts: dict[str, dict[str, g.Node]] = {}
     for node in nodes.values():
@@ -447,14 +447,10 @@ def split(topology: g.Topology) -> list[dict[str, g.Node]]:
     return [part for part in ordered if sources_of(part)]
 
 
-def _is_global(node: g.Node) -> bool:
-    return isinstance(node, g.Source) and node.is_global
-
-
 def name_of(part: Mapping[str, g.Node]) -> str:
     """Return the source after which a sub-topology is named: the first that is its own."""
     sources = sources_of(part)
-    return next((name for name in sources if not _is_global(part[name])), sources[0])
+    return next((name for name in sources if not g.is_global(part[name])), sources[0])
 
 
 def sources_of(part: Mapping[str, g.Node]) -> list[str]:
@@ -492,6 +488,6 @@ def _subtopology(topology: g.Topology, part: dict[str, g.Node]) -> SubTopology:
     tables = {n.store: n.name for n in part.values() if isinstance(n, g.Source) and n.store is not None}
     from .contents import contents_of  # describes with what itself imports the planner
 
-    global_sources = frozenset(n.name for n in part.values() if _is_global(n))
+    global_sources = frozenset(n.name for n in part.values() if g.is_global(n))
     name = re.sub(r"[^A-Za-z0-9._-]", "_", name_of(part))
     return SubTopology(name, program, outputs, tables, contents_of(part, program.stores), global_sources=global_sources)

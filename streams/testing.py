@@ -210,7 +210,6 @@ class TopologyTestDriver:
         self._routes = {n.name: n for n in self._nodes.values() if isinstance(n, g.Route)}
         self._outputs |= {topic: TestOutput(n) for n in self._routes.values() for topic in n.topics if topic not in self._outputs}
         self._queues: dict[str, _Queue] = {}
-        self._global_topics: set[str] = set()
         self._offsets: Counter[str] = Counter()
         self._waiting = _Waiting()
         self._stream_time_ms = -1

@@ -40,7 +40,7 @@ class LookupJoinWork(Work):
         self._stream, self._is_versioned = stream.schema, is_view_of_versions(wiring, table.name)
         self._lookup = lookup_of(wiring, table.name)
         self._joiner = Joiner(node, evaluations(node.columns, is_on_table=False), stream.schema, table.schema)
-        self._is_global = isinstance(table, g.Source) and table.is_global
+        self._is_global = g.is_global(table)
         self._emission = None
         if wiring.raw_keys[node.name]:
             self._emission = Emission(node, wiring, keeps_keys=node.grace_ms is None, computes=node.columns)

@@ -128,7 +128,7 @@ class Wiring:
         found: dict[str, tuple[str, ...]] = {}
         for name in self.sources:
             node = self.node(name)
-            if isinstance(node, g.Repartition) or (isinstance(node, g.Source) and not node.is_global):
+            if isinstance(node, g.Source | g.Repartition) and not g.is_global(node):
                 found[node.topic] = (*found.get(node.topic, ()), name)
         return found
 

@@ -139,7 +139,7 @@ class BoundProgram:
         self.stream_time_ms, self.now_ms = -1, 0
         self.rows_by_node: dict[str, int] = {}
         self._is_restoring = False
-        self._globals = {name for name in program.wiring.sources if getattr(program.wiring.node(name), "is_global", False)}
+        self._globals = {name for name in program.wiring.sources if g.is_global(program.wiring.node(name))}
         self._watchers: dict[str, list[Callable[[Batch | None], None]]] = {}
         self.works: dict[str, Work] = {name: bind(self) for name, bind in program.plans.items()}
         self._following = [work for work in self.works.values() if type(work).due_ms is not Work.due_ms]

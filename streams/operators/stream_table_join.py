@@ -61,7 +61,7 @@ class StreamTableJoinOperator(Operator[g.StreamTableJoin]):
 
     def cut(self, wiring: Wiring) -> Cut:
         table = wiring.node(self.node.inputs[1])
-        if isinstance(table, g.Source) and table.is_global:
+        if g.is_global(table):
             return Cut.KEYS  # each slice has all of the table, whichever rows it takes
         return Cut.KEYS if self._is_plain(wiring) and wiring.schema(table.name).window is None else Cut.WHOLE
 

@@ -70,14 +70,21 @@ def warned_of_no_executors(spark: SparkSession, after_s: float = WARNED_AFTER_S)
     if is_local(spark):
         yield
         return
+    with meanwhile("spark-executors", lambda done: _warn(spark, done, after_s)):
+        yield
+
+
+@contextmanager
+def meanwhile(name: str, work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Run something in a thread until the context ends: it is told so by the event."""
     done = threading.Event()
-    watcher = threading.Thread(target=_warn, args=(spark, done, after_s), name="spark-executors", daemon=True)
-    watcher.start()
+    thread = threading.Thread(target=work, args=(done,), name=name, daemon=True)
+    thread.start()
     try:
         yield
     finally:
         done.set()
-        watcher.join()
+        thread.join()
 
 
 def _warn(spark: SparkSession, done: threading.Event, after_s: float) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from logflume.streams.seams import Plan
 from .at_once import AT_ONCE_RECORDS, WrittenAtOnce, fits_at_once, step_written
 from .bundles import Bundled, unbundled
 from .costs import Cost, Costed, cost_of
-from .executors import equip, warned_of_no_executors
+from .executors import equip, meanwhile, warned_of_no_executors
 from .failures import failures_of, unless_gone
 from .kept import Kept, stage_names
 from .partials import RangeEnd, decode_range_end
@@ -167,17 +167,9 @@ class SparkRunner:
         is_large = sum(stage.cost.rows for stage in done) >= self.in_place_from_rows
         return SparkResult(frames.step.where, frames.made, ends, frames.sliced, done, looks_at_places=is_large)
 
-    @contextmanager
-    def _watched(self, at: _At, on_progress: Callable[[Progress], None]) -> Iterator[None]:
+    def _watched(self, at: _At, on_progress: Callable[[Progress], None]) -> AbstractContextManager[None]:
         """Tell how far the stages are that run in the context."""
-        done = threading.Event()
-        watcher = threading.Thread(target=self._watch, args=(done, at, on_progress), name="spark-progress", daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            done.set()
-            watcher.join()
+        return meanwhile("spark-progress", lambda done: self._watch(done, at, on_progress))
 
     def _watch(self, done: threading.Event, at: _At, on_progress: Callable[[Progress], None]) -> None:
         with unless_gone():
