@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from logflume.log.errors import LogflumeError, TransportError
@@ -72,12 +72,22 @@ class WireTransport:
 
 @dataclass(slots=True)
 class _Slot:
-    """What is known of one address: the connection, the attempt under way, and how long to leave it alone after failures."""
+    """What is known of one address: the connection, the attempt under way, and how long to leave it alone after failures.
+
+    Requests that wait for the connection take turns when it is there; as long as some of these `waiting` are left, others that
+    come wait behind them.
+    """
 
     connection: Connection | None = None
     attempt: asyncio.Task[Connection] | None = None
     failures: int = 0
     not_before_s: float = 0.0
+    waiting: int = 0
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def is_usable(self) -> bool:
+        return self.connection is not None and self.connection.is_open and not self.connection.is_ending
 
 
 class WireChannel:
@@ -113,7 +123,7 @@ class WireChannel:
         for address in self._transport.candidates(node):
             slot = self._slots.get(address)
             if slot is not None and slot.connection is not None and slot.connection.is_open:
-                return None if slot.connection.is_ending else slot.connection
+                return slot.connection if slot.is_usable and not slot.waiting else None
         return None
 
     async def _connect(self, node: int | None) -> Connection:
@@ -133,9 +143,15 @@ class WireChannel:
         if self._is_closed:
             raise TransportError("the client was closed")
         slot = self._slots.setdefault(address, _Slot())
-        if slot.attempt is None or slot.attempt.done():
+        if slot.attempt is None or (slot.attempt.done() and not slot.is_usable):
             slot.attempt = asyncio.get_running_loop().create_task(self._attempt(address, slot))
-        return await shielded(slot.attempt)
+        attempt = slot.attempt
+        slot.waiting += 1
+        try:
+            async with slot.turn:  # in the order in which they came
+                return await shielded(attempt)
+        finally:
+            slot.waiting -= 1
 
     async def _attempt(self, address: Address, slot: _Slot) -> Connection:
         loop = asyncio.get_running_loop()

@@ -10,7 +10,7 @@ from logflume.log.protocol import ErrorCode, messages
 from logflume.log.server import start_embedded
 
 from ._embedded import Calls
-from ._wire import batch, fetch_request
+from ._wire import batch, fetch_request, produce_request
 
 
 @pytest.fixture(scope="module")
@@ -138,3 +138,17 @@ def test_a_transactional_batch_without_a_transaction_is_refused(call: Calls, top
     call.create(topic)
     data = batch(b"v", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
     assert call.produce(topic, data)[0].error_code == ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_transaction_begins_each_partition_with_its_first_batch(call: Calls, topic: str) -> None:
+    """With KIP-890 nothing else tells a batch that overtook the first one: were it taken, the first would be refused for good."""
+    call.create(topic)
+    granted = call(messages.InitProducerIdRequest(transactional_id=topic, transaction_timeout_ms=60_000), 4)
+    fields = {"producer_id": granted.producer_id, "producer_epoch": granted.producer_epoch, "is_transactional": True}
+    first, second = batch(b"a", b"b", base_sequence=0, **fields), batch(b"c", base_sequence=2, **fields)
+    codes = []
+    for each in (second, first, second):
+        (answer,) = call(produce_request(topic, each, transactional_id=topic), 12).responses
+        codes.append(answer.partition_responses[0].error_code)
+    assert codes == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 0, 0]
+    assert [record.value for record in decode_records(read(call, topic))] == [b"a", b"b"]

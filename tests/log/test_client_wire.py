@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
 import threading
@@ -11,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from logflume.log import KafkaError, LogflumeError, connect
+from logflume.log import KafkaError, LogflumeError, TransportError, connect
 from logflume.log.client.versions import choose_version
+from logflume.log.client.wire import Address, WireChannel, WireTransport
 from logflume.log.protocol import tables
 
 # What brokers accept of the APIs this client uses: Apache Kafka 2.1 (the oldest supported), 3.9 and 4.3.
@@ -102,3 +104,64 @@ def test_a_web_server_is_recognised_as_none(babbler: Babbler) -> None:
     babbler.answer = b"HTTP/1.1 400 Bad Request\r\n\r\n"
     with pytest.raises(LogflumeError, match="is it a Kafka broker"):
         connect(babbler.address, timeout_s=10)
+
+
+class OpenConnection:
+    """A connection that notes what is sent over it, and answers when it is told to."""
+
+    is_open, is_ending = True, False
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    def send(self, message: str, **_: object) -> asyncio.Future[str]:
+        self.sent.append(message)
+        answer = asyncio.get_running_loop().create_future()
+        answer.set_result(message)
+        return answer
+
+
+@pytest.mark.parametrize("ticks", range(6))
+def test_requests_keep_their_order_while_a_connection_opens(monkeypatch: pytest.MonkeyPatch, ticks: int) -> None:
+    """One request in each turn of the loop, before and after the connection is there: none overtakes another."""
+    opened = OpenConnection()
+
+    async def dial(*_: object) -> OpenConnection:
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        return opened
+
+    async def send_all() -> list[str]:
+        transport = WireTransport([Address("127.0.0.1", 1)])
+        transport.learn_nodes({0: ("127.0.0.1", 1)})
+        channel = transport.channel("test")
+        tasks: list[asyncio.Task[str]] = []
+        for number in range(40):
+            tasks.append(asyncio.create_task(channel.request(str(number), node=0)))  # type: ignore[arg-type]
+            await asyncio.sleep(0)
+        return await asyncio.gather(*tasks)
+
+    monkeypatch.setattr(WireChannel, "_dial", dial)
+    wanted = [str(number) for number in range(40)]
+    assert asyncio.run(send_all()) == wanted
+    assert opened.sent == wanted
+
+
+def test_requests_that_wait_for_a_connection_fail_with_it_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One attempt is made for all of them, and the next request makes one of its own."""
+    attempts: list[int] = []
+
+    async def dial(*_: object) -> OpenConnection:
+        attempts.append(1)
+        await asyncio.sleep(0.01)
+        raise ConnectionRefusedError
+
+    async def send_all() -> list[object]:
+        channel = WireTransport([Address("127.0.0.1", 1)]).channel("test")
+        tasks = [asyncio.create_task(channel.request(str(number))) for number in range(5)]  # type: ignore[arg-type]
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    monkeypatch.setattr(WireChannel, "_dial", dial)
+    found = asyncio.run(send_all())
+    assert [type(each) for each in found] == [TransportError] * 5
+    assert len(attempts) == 1

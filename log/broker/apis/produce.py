@@ -235,13 +235,16 @@ class ProduceHandler:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "a transactional batch came without a transactional id")
         if self._admission is None:
             return Admission()
+        can_add = batch.context.api_version >= ADDS_PARTITIONS_FROM_VERSION
+        if can_add and header.base_sequence > 0 and log.producer(header.producer_id) is None:
+            # Each transaction has an epoch of its own, so what it wrote here would be remembered: this batch overtook the first.
+            raise AppendRefused(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {header.producer_id}, epoch {header.producer_epoch}: expected sequence 0, the first of a transaction "
+                f"in a partition, found {header.base_sequence}",
+            )
         return self._admission.admit(
-            batch.transactional_id,
-            header.producer_id,
-            header.producer_epoch,
-            log.topic,
-            log.partition,
-            can_add=batch.context.api_version >= ADDS_PARTITIONS_FROM_VERSION,
+            batch.transactional_id, header.producer_id, header.producer_epoch, log.topic, log.partition, can_add=can_add
         )
 
     def _partition(self, topic: messages.ProduceRequest.TopicProduceData, index: int, context: RequestContext) -> Partition:
