@@ -292,17 +292,26 @@ def _state_that_fits(
     memory_bytes: int,
 ) -> tuple[TaskState, dict[str, Range]]:
     """Open the state of a task, anew where it cannot be brought up to date; return it with what is to be restored."""
-    name = task_name(subtopology, partition)
+    name, ids = task_name(subtopology, partition), _ids_behind(around, subtopology)
     state = _open_state(around, subtopology, name, memory_bytes)
-    ranges = _ranges(around, subtopology, partition, state.checkpoint, positions)
+    is_of_another = any(ids.get(topic, before) != before for topic, before in state.checkpoint.topic_ids.items())
+    ranges = None if is_of_another else _ranges(around, subtopology, partition, state.checkpoint, positions)
     if ranges is None or any(state.checkpoint.inputs.get(tp, 0) > positions[tp] for tp in inputs):
-        _log.warning("task %s: the local state does not fit the log (too old, or the log went back); rebuilding it", name)
+        why = "its topics were made anew" if is_of_another else "too old, or the log went back"
+        _log.warning("task %s: the local state does not fit the log (%s); rebuilding it", name, why)
         state.close()
         around.directory.wipe(name)
         state = _open_state(around, subtopology, name, memory_bytes)
         ranges = _ranges(around, subtopology, partition, state.checkpoint, positions)
         assert ranges is not None, "an empty database fits any log"
+    state.topic_ids = ids
     return state, ranges
+
+
+def _ids_behind(around: Surroundings, subtopology: SubTopology) -> dict[str, str]:
+    """Return the ids of the topics that a sub-topology's stores are restored from."""
+    topics = {around.topics.changelogs[subtopology.name, spec.name] for spec in subtopology.program.stores}
+    return {name: topic.topic_id for name, topic in around.admin.describe_topics(sorted(topics)).items()}
 
 
 def _open_state(around: Surroundings, subtopology: SubTopology, name: str, memory_bytes: int) -> TaskState:

@@ -23,6 +23,7 @@ class Checkpoint:
         store_times_ms: store -> its stream time.
         changelog_marks: window store -> marks of its changelog (see `trimming.py`).
         tables: next offset to read of each partition of a global table.
+        topic_ids: topics that the stores are restored from -> their ids.
         written_s: wall clock at the commit, seconds since the epoch.
     """
 
@@ -32,6 +33,7 @@ class Checkpoint:
     store_times_ms: dict[str, int] = field(default_factory=dict)
     changelog_marks: dict[str, list[Mark]] = field(default_factory=dict)
     tables: dict[TopicPartition, int] = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
     written_s: float = 0.0
 
 
@@ -41,7 +43,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     inputs = [(tp.topic, tp.partition, offset, times.get(tp, -1)) for tp, offset in checkpoint.inputs.items()]
     stores = checkpoint.changelogs, checkpoint.store_times_ms, checkpoint.changelog_marks
     tables = [(tp.topic, tp.partition, offset) for tp, offset in checkpoint.tables.items()]
-    return msgspec.msgpack.encode((inputs, *stores, tables, checkpoint.written_s))
+    return msgspec.msgpack.encode((inputs, *stores, tables, checkpoint.topic_ids, checkpoint.written_s))
 
 
 _Written = tuple[
@@ -50,6 +52,7 @@ _Written = tuple[
     dict[str, int],
     dict[str, list[Mark]],
     list[tuple[str, int, int]],
+    dict[str, str],
     float,
 ]
 _decode_written = msgspec.msgpack.Decoder(_Written).decode
@@ -58,7 +61,7 @@ _decode_written = msgspec.msgpack.Decoder(_Written).decode
 def decode_checkpoint(data: bytes) -> Checkpoint:
     """Return the checkpoint. Raises CorruptLog for bytes that are not one."""
     try:
-        inputs, changelogs, times, marks, tables, written_s = _decode_written(data)
+        inputs, changelogs, times, marks, tables, topic_ids, written_s = _decode_written(data)
     except msgspec.MsgspecError as error:
         raise CorruptLog(f"the checkpoint of a state directory cannot be read: {error}") from error
     return Checkpoint(
@@ -68,5 +71,6 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
         times,
         marks,
         {TopicPartition(topic, partition): offset for topic, partition, offset in tables},
+        topic_ids,
         written_s,
     )

@@ -26,7 +26,10 @@ _FILE_SHARE = 1 / 4
 
 
 class TaskState:
-    """Stores by name, and the checkpoint they stand at. One thread, except what `reader` returns."""
+    """Stores by name, and the checkpoint they stand at. One thread, except what `reader` returns.
+
+    `topic_ids`: of the topics that the stores are restored from, for the next checkpoints.
+    """
 
     def __init__(
         self,
@@ -56,6 +59,7 @@ class TaskState:
 
     def _open_stores(self, specs: Sequence[StoreSpec], memory_bytes: int) -> None:
         self.checkpoint = self.db.checkpoint() or Checkpoint()
+        self.topic_ids = self.checkpoint.topic_ids
         times = self.checkpoint.store_times_ms
         self.stores: dict[str, Store] = {
             spec.name: Store(spec, db=self.db, stream_time_ms=times.get(spec.name, -1)) for spec in specs
@@ -109,7 +113,9 @@ class TaskState:
     def _write(self, batch: Any, checkpoint: Checkpoint) -> None:
         marks = {name: list(noted.marks) for name, noted in self._changelog_times.items()}
         times = {name: store.stream_time_ms for name, store in self.stores.items()}
-        self.checkpoint = replace(checkpoint, store_times_ms=times, changelog_marks=marks, written_s=self._wall_s())
+        self.checkpoint = replace(
+            checkpoint, store_times_ms=times, changelog_marks=marks, topic_ids=self.topic_ids, written_s=self._wall_s()
+        )
         self.db.write(batch, self.checkpoint)
 
     def expired_changelogs(self) -> dict[str, int]:

@@ -112,6 +112,37 @@ def test_a_table_that_changed_meanwhile_is_as_it_is_now_after_a_restart(log: Log
     assert titles(log) == sorted(set(named("old", "new")) - {"new0"})
 
 
+@pytest.mark.parametrize("is_running", [False, True])
+def test_a_table_that_was_made_anew_is_the_new_one(log: Log, tmp_path: Path, *, is_running: bool) -> None:
+    """Its offsets say nothing: the new topic has more records in each partition than were read of the old one."""
+    offer(log, "old")
+    with running(shop(), log, tmp_path / "state") as engine:
+        order(log)
+        until(lambda: len(read(log, "out")) == PRODUCTS, engine)
+        if is_running:
+            make_anew(log)
+            until(lambda: row_titles(engine) == row_titles_anew(), engine)
+    if not is_running:
+        make_anew(log)
+    with running(shop(), log, tmp_path / "state") as engine:
+        order(log)
+        until(lambda: len(read(log, "out")) == PRODUCTS + 1, engine)
+        assert row_titles(engine) == row_titles_anew()
+    assert titles(log) == sorted([*named("old"), "new0"])
+
+
+def row_titles_anew() -> list[str]:
+    return sorted(["new0", *(f"more{n}" for n in range(50))])
+
+
+def make_anew(log: Log) -> None:
+    """Make the table's topic anew, with p0 as the only one of the products."""
+    log.admin().delete_topic("products")
+    log.admin().ensure_topic("products", partitions=4, configs={"cleanup.policy": "compact"})
+    rows = [("p0", "new0"), *((f"q{n}", f"more{n}") for n in range(50))]
+    send_json(log, "products", [(key, {"title": title}, 0) for key, title in rows])
+
+
 def test_rows_that_cannot_be_read_are_counted(log: Log, tmp_path: Path) -> None:
     offer(log, "old")
     send_json(log, "products", [("p1", [1, 2], 0)])

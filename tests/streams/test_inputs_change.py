@@ -95,6 +95,26 @@ def test_offsets_of_a_topic_of_the_same_name_are_not_gone_on_from(log: Log, tmp_
                 engine.wait(timeout_s=60)
 
 
+def test_state_of_before_a_reset_is_rebuilt(log: Log, tmp_path: Path) -> None:
+    """An instance that was away meanwhile: its place in the changelog lies within the new one, and was that of the old one."""
+    send(log, b"a", 3)
+    with running(counting(), log, tmp_path / "away") as engine:
+        until(lambda: counts(log) == {b"a": 3}, engine)
+    log.admin().delete_group("inputs")
+    log.admin().delete_topic("inputs-n-changelog")
+    log.admin().delete_records({TopicPartition("in", 0): 3})
+    send(log, b"a", 1)
+    with running(counting(), log, tmp_path / "here") as engine:
+        until(lambda: counts(log) == {b"a": 1}, engine)
+        send(log, b"b", 5)
+        until(lambda: counts(log) == {b"a": 1, b"b": 5}, engine)
+        send(log, b"b", 1)
+        until(lambda: counts(log) == {b"a": 1, b"b": 6}, engine)
+    with running(counting(), log, tmp_path / "away") as engine:
+        send(log, b"a", 1)
+        until(lambda: counts(log) == {b"a": 2, b"b": 6}, engine)
+
+
 def test_more_partitions_of_an_input_with_state_behind_it_end_the_application(log: Log, tmp_path: Path) -> None:
     send(log, b"a", 3)
     with running(counting(), log, tmp_path / "state") as engine:
