@@ -2,8 +2,8 @@
 
 What readers see goes into the one transaction of a hand-over (`OneTransaction`). A task that is run a second time cannot go on
 there: what its first run wrote is in the transaction, in the partitions that it would write again. It says so, and the driver has
-everything written again in a new transaction. Should a second run ever go unnoticed, then the broker refuses it, because
-sequences of a partition go on and do not begin again.
+everything written again in a new transaction. Of a task whose stage is run again Spark does not say that it is the second run:
+it is the broker who refuses it, because sequences of a partition go on and do not begin again.
 
 Changelogs that nobody reads yet are written ahead of it (`OwnTransactions`), in as many transactions as it takes. They say of
 each key what it holds, so that a task may write them once more. Whoever writes a partition takes its transactional id and then
@@ -26,6 +26,7 @@ import numpy as np
 from logflume.log import (
     NO_TIMEOUT_MS,
     Chunk,
+    ErrorCode,
     InvalidInput,
     Log,
     LogflumeError,
@@ -282,7 +283,10 @@ class RowsToLog:
         try:
             counts = self._write(batches)
         except LogflumeError as error:
-            yield _said({_PROBLEM if is_fatal(error) else _PASSING_PROBLEM: 1}, str(error))
+            if self.target.way.is_once and error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER.name:
+                yield _said({_PARTIAL: 1})
+            else:
+                yield _said({_PROBLEM if is_fatal(error) else _PASSING_PROBLEM: 1}, str(error))
             return
         yield _said(counts)
 

@@ -13,16 +13,17 @@ import pytest
 
 import logflume as lf
 from logflume import col
-from logflume.log import InvalidInput, Log, LogflumeError, TopicPartition, connect
+from logflume.log import Chunk, GroupMetadata, InvalidInput, Log, LogflumeError, OffsetAndMetadata, TopicPartition, connect
 from logflume.streams.planner import plan
 from logflume.streams.runtime import Engine, EngineOptions, internal_topics
-from logflume.streams.seams import Plan
+from logflume.streams.seams import OutputTopic, Plan
 from logflume.streams.spark import BackfillReport, LocalRunner, Progress, abort_backfill, plan_backfill, run_backfill, writing
 from logflume.streams.spark.claims import claim_of
 from logflume.streams.spark.ranges import reachable
-from logflume.streams.spark.replay import TaskEnd, later_ends
+from logflume.streams.spark.replay import OutputRows, TaskEnd, later_ends
+from logflume.streams.spark.rows import RowWriter
 from logflume.streams.spark.turns import turns_of
-from logflume.streams.spark.writing import longest_transaction_ms
+from logflume.streams.spark.writing import OneTransaction, RowsToLog, Target, Written, longest_transaction_ms, plain_runs
 from logflume.streams.state import Checkpoint
 
 from ..log._server_process import ServerProcess
@@ -154,6 +155,23 @@ def test_state_of_any_length_is_written_in_many_transactions(log: Log, monkeypat
     assert all(results == {} for results in seen), "no reader sees a part"
     assert len(seen) > 5
     check_as_if_alone(log)
+
+
+def test_a_second_run_that_spark_does_not_tell_of_has_all_written_again(log: Log) -> None:
+    """Tasks of a stage that is run again, because rows of a lost executor had to be, count their attempts from 0."""
+    log.admin().ensure_topic("written")
+    writer = RowWriter({"to": OutputTopic("written")}, {"written": 1}, 0)
+    chunk = Chunk.from_columns("", [b"k"] * 20, [b"%d" % n for n in range(20)], [0] * 20)
+    (rows,) = writer.rows(OutputRows("to", chunk, None))
+    producer = log.producer(transactional_id="once")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send_offsets({TopicPartition("written", 0): OffsetAndMetadata(0)}, GroupMetadata("once", -1, ""))
+    to_log = RowsToLog(log.where, Target(OneTransaction(producer.share_transaction()), {}, lambda _: None), plain_runs)
+    first, again = (Written.of(to_log(iter([part]))) for part in (rows.slice(0, 15), rows))
+    assert (first.results, first.is_partial, first.problem) == (15, False, None)
+    assert (again.is_partial, again.problem) == (True, None)
+    producer.abort_transaction()
 
 
 def test_the_last_transaction_is_given_as_long_as_the_broker_allows(tmp_path: Path) -> None:
