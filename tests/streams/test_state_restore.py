@@ -251,3 +251,21 @@ def test_the_databases_of_an_application_share_one_memory(tmp_path: Path) -> Non
         found = state.stores[NOTES.name].range(b"k000000", b"k000010")
         assert len(list(found)) == 10
         state.close()
+
+
+def test_a_database_that_is_opened_again_has_the_settings_of_now(tmp_path: Path) -> None:
+    """What is in the write-ahead log becomes a file when it is opened: with a filter, or each read looks into it."""
+    state = opened(tmp_path / "t", PLAIN, memory=DiskMemory(256 << 20))
+    chunk = Chunk.from_columns("changelog", [b"a"], state.stores[PLAIN.name].codec.encode_all([Entry((1,), 0)]), [0])
+    state.restore(state.stores[PLAIN.name], chunk, Checkpoint())
+    state.close()
+    memory = DiskMemory(64 << 20)
+    before_bytes = memory.cache.get_usage()
+    again = opened(tmp_path / "t", PLAIN, memory=memory)
+    assert again.stores[PLAIN.name].get(b"a") == Entry((1,), 0)
+    assert memory.cache.get_usage() > before_bytes, "one cache for all"
+    newest = max((tmp_path / "t").glob("OPTIONS-*"))
+    assert f"write_buffer_size={memory.write_buffer_bytes}\n" in newest.read_text()
+    (file,) = (tmp_path / "t").glob("*.sst")
+    assert b"fullfilter.rocksdb" in file.read_bytes()
+    again.close()
