@@ -72,13 +72,13 @@ class ObjectEntries:
         return Updated(Bytes.of_objects(kept), times_of, None if starts is None else starts[which], states, old, which)
 
     def changed(self) -> Updated:
-        resident, keys, entries, before = self._store.resident, [], [], []
-        for key, old in self._store.dirty.items():
-            entry = resident.get(key)
-            if entry is not None and (entry.state is not None or old is not None):
-                keys.append(key)
-                entries.append(entry)
-                before.append(old)
+        find = self._store.resident.get
+        found = [
+            (key, entry, old)
+            for key, old in self._store.dirty.items()
+            if (entry := find(key)) is not None and (entry.state is not None or old is not None)
+        ]
+        keys, entries, before = map(list, zip(*found, strict=True)) if found else ([], [], [])
         return self._of_entries(keys, entries, before)
 
     def closed(self) -> Updated:
@@ -127,6 +127,7 @@ def _fold_function(node: g.Aggregate) -> Any:
     targets = ", ".join(["pair", "row", "key", "time", *[f"a{k}" for k in range(arg)]])
     text = f"""
 def run(resident, dirty, rows, keys, times, args, report, trace):
+    after, before, stamps, pairs = trace or [None] * 4
     for {targets} in zip(range(len(keys)), rows, keys, times, *args):
         entry = resident.get(key)
         state = None if entry is None else entry.state
@@ -145,10 +146,10 @@ def run(resident, dirty, rows, keys, times, args, report, trace):
             if state is None or time > entry.timestamp_ms:
                 entry.timestamp_ms = time
         if trace is not None:
-            trace[0].append(new)
-            trace[1].append(state)
-            trace[2].append(entry.timestamp_ms)
-            trace[3].append(pair)
+            after.append(new)
+            before.append(state)
+            stamps.append(entry.timestamp_ms)
+            pairs.append(pair)
 """
     exec(compile(text, f"<aggregate {node.name}>", "exec"), scope)
     return scope["run"]

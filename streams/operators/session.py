@@ -108,8 +108,9 @@ class SessionWork(RecordWindowsWork[SessionColumns]):
         arguments: Sequence[Any], folding: Folding, batch: Batch, report: Reporter,
     ) -> None:  # fmt: skip
         """A record and the sessions that it is in become one."""
-        start = min([time, *(began for began, _, _ in met)])
-        end = max([time, *(ended for _, ended, _ in met)])
+        start, end = time, time
+        for began, ended, _ in met:
+            start, end = began if began < start else start, ended if ended > end else end
         if end < clock - self._wait_ms:
             self._task.late(self._node.name, batch, row, (start, clock))
             return
@@ -156,9 +157,9 @@ class SessionWork(RecordWindowsWork[SessionColumns]):
             self._emission.forward(self._task, left, None, headers=self._closing_headers(lambda: left.keys))
 
     def _changed(self) -> Emitted:
-        emitted, result = Emitted(), self._folding.result
+        emitted, result, find = Emitted(), self._folding.result, self._store.resident.get
         for key, old in self._store.dirty.items():
-            entry = self._store.resident.get(key)
+            entry = find(key)
             new = None if entry is None else entry.state
             if old is not None and (new is None or new[0] != old[0]):
                 emitted.add(-1, *self._session(key, old), None, result(old[1:]))
@@ -176,8 +177,8 @@ class SessionWork(RecordWindowsWork[SessionColumns]):
         return emitted
 
     def _session(self, key: bytes, state: State) -> tuple[bytes, int]:
-        end = WINDOW_START.unpack_from(key, len(key) - 8)[0]
-        return self._edge_key(key[:-8], state[0], end), end
+        """Return the key on the edge of an entry, which is that in the store with the start behind, and the session's end."""
+        return key + WINDOW_START.pack(state[0]), WINDOW_START.unpack(key[-8:])[0]
 
 
 FAR = (1 << 63) - 1
