@@ -157,16 +157,17 @@ class SessionWork(RecordWindowsWork[SessionColumns]):
             self._emission.forward(self._task, left, None, headers=self._closing_headers(lambda: left.keys))
 
     def _changed(self) -> Emitted:
-        emitted, result, find = Emitted(), self._folding.result, self._store.resident.get
+        result, find = self._folding.result, self._store.resident.get
+        found: list[tuple[Any, ...]] = []
         for key, old in self._store.dirty.items():
             entry = find(key)
             new = None if entry is None else entry.state
             if old is not None and (new is None or new[0] != old[0]):
-                emitted.add(-1, *self._session(key, old), None, result(old[1:]))
+                found.append((*self._session(key, old), None, result(old[1:])))
                 old = None
             if new is not None:
-                emitted.add(-1, *self._session(key, new), result(new[1:]), None if old is None else result(old[1:]))
-        return emitted
+                found.append((*self._session(key, new), result(new[1:]), None if old is None else result(old[1:])))
+        return Emitted([-1] * len(found), *map(list, zip(*found, strict=True)))
 
     def _closed(self, opened: OpenEntries) -> Emitted:
         emitted = Emitted()

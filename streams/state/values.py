@@ -197,9 +197,12 @@ def _object_of(cls: type[Any], fields: Mapping[str, Any]) -> Any:
 
 
 def _hashable(key: Any) -> Any:
-    if type(key) in (str, int, bool, float, bytes, type(None)):
+    if type(key) in (str, bool, float, bytes, type(None)) or (type(key) is int and -(2**63) <= key < 2**64):
         return key
-    raise InvalidInput(f"a dict key of class {type(key).__qualname__} cannot be stored as state; use str, int, float or bytes")
+    raise InvalidInput(
+        f"a dict key of class {type(key).__qualname__}, {key!r:.40}, cannot be stored as state; use str, int (64 bits), float or "
+        "bytes"
+    )
 
 
 def reader_of(classes: Classes) -> Callable[[int, memoryview], Any]:
