@@ -46,22 +46,21 @@ class User(msgspec.Struct):
     country: str
 
 
+class Account(msgspec.Struct):
+    name: str
+    owner: str
+
+
 class Seen(msgspec.Struct):
     id: int
     page: str
 
 
 class Sink:
-    """Counts outputs and problems."""
+    """Counts outputs that have a value, and takes no problems."""
 
     def __init__(self) -> None:
         self.records = 0
-
-    def send(self, node: str, keys: Sequence[Any], values: Sequence[Any], timestamps_ms: Sequence[int], **more: Any) -> None:
-        self.records += len(keys)
-
-    def send_columns(self, node: str, records: Chunk, **more: Any) -> None:
-        self.records += len(records)
 
     def report(self, reason: str, node: str, topic: str, partition: int, offset: int, cause: object) -> None:
         assert reason in ("late", "null_value"), (reason, cause)
@@ -133,6 +132,19 @@ def two_tables() -> list[Round]:
     return found
 
 
+def owners() -> list[Round]:
+    """Changes of two tables by turns, each row of the one naming a row of the other."""
+    numbers = random.Random(1)
+    found = []
+    for at in range(0, RECORDS, CHUNK):
+        times, (topic, letter) = range(START_MS + at, START_MS + at + CHUNK), [("accounts", "a"), ("users", "u")][at // CHUNK % 2]
+        names = [f"{letter}{numbers.randrange(20_000):05}" for _ in times]
+        member = "country" if topic == "users" else "owner"
+        values = [f'{{"name":"n{at}","{member}":"u{numbers.randrange(20_000):05}"}}' for _ in times]
+        found += chunked(topic, [(n.encode(), v.encode(), t) for n, v, t in zip(names, values, times, strict=True)])
+    return found
+
+
 # -- topologies -----------------------------------------------------------------------------------------------------------
 
 
@@ -193,7 +205,7 @@ def table_groups(app: lf.App) -> Any:
 
 
 def foreign(app: lf.App) -> Any:
-    return app.table("accounts", User).join(app.table("users", User), on=col.country, prefix="u_")
+    return app.table("accounts", Account).join(app.table("users", User), on=col.owner, prefix="u_")
 
 
 def reduced(app: lf.App) -> Any:
@@ -206,6 +218,56 @@ def mapped(app: lf.App) -> Any:
 
 def filtered(app: lf.App) -> Any:
     return app.stream("clicks", Click).filter(lambda c: c.ms > 100).select(col.id, col.page)
+
+
+def added(total: dict[str, Any], click: Click) -> dict[str, Any]:
+    return {"n": total["n"] + 1, "total": total["total"] + click.price}
+
+
+def both(total: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    return {"n": total["n"] + other["n"], "total": total["total"] + other["total"]}
+
+
+NOTHING = {"n": 0, "total": 0.0}
+
+
+def folded(app: lf.App) -> Any:
+    return grouped(app).aggregate(NOTHING, added)
+
+
+def folded_windows(app: lf.App) -> Any:
+    return grouped(app).window(lf.tumbling(seconds=10, grace=lf.seconds(10))).aggregate(NOTHING, added)
+
+
+def folded_sessions(app: lf.App) -> Any:
+    window = lf.session(lf.seconds(5), grace=lf.seconds(5))
+    return grouped(app).window(window).aggregate(lf.aggregate(NOTHING, added, merge=both))
+
+
+def folded_held(app: lf.App) -> Any:
+    windows = grouped(app).window(lf.tumbling(seconds=10, grace=lf.seconds(10))).aggregate(NOTHING, added, emit="update")
+    return windows.suppress(lf.until_window_closes())
+
+
+def named(row: Any, other: Any) -> dict[str, Any]:
+    return {"name": row.name, "country": other.country}
+
+
+def tables_by_joiner(app: lf.App) -> Any:
+    return app.table("accounts", User).join(app.table("users", User), joiner=named)
+
+
+def foreign_by_joiner(app: lf.App) -> Any:
+    return app.table("accounts", Account).join(app.table("users", User), on=col.owner, joiner=named)
+
+
+def t4_by_joiner(app: lf.App) -> Any:
+    return app.stream("clicks", Click).join(app.table("users", User), joiner=lambda c, u: {"id": c.id, "country": u.country})
+
+
+def t5_by_joiner(app: lf.App) -> Any:
+    shown, seen = app.stream("shown", Seen), app.stream("seen", Seen)
+    return shown.join(seen, within=lf.seconds(5), joiner=lambda a, b: {"id": a.id, "page": b.page})
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +293,16 @@ JOBS = {
     "suppress": Job("tumbling count, suppressed", suppressed, few_users),
     "tables": Job("table-table join", table_join, two_tables),
     "groups": Job("table grouped and counted", table_groups, two_tables),
-    "foreign": Job("foreign-key join", foreign, two_tables),
-    "reduce": Job("reduce by a callable", reduced, few_users),
+    "foreign": Job("foreign-key join", foreign, owners),
+    "reduce": Job("reduce by a callable", reduced, few_users, 1.3),
+    "fold": Job("aggregate by a callable", folded, few_users, 1.3),
+    "fold_windows": Job("tumbling aggregate by a callable", folded_windows, few_users, 1.9),
+    "fold_sessions": Job("session aggregate by a callable", folded_sessions, few_users),
+    "fold_suppress": Job("tumbling aggregate by a callable, suppressed", folded_held, few_users),
+    "t4_joiner": Job("T4 by a joiner", t4_by_joiner, with_table, 1.7),
+    "t5_joiner": Job("T5 by a joiner", t5_by_joiner, impressions, 2.0),
+    "tables_joiner": Job("table-table join by a joiner", tables_by_joiner, two_tables),
+    "foreign_joiner": Job("foreign-key join by a joiner", foreign_by_joiner, owners),
     "map": Job("map_values by a callable", mapped, few_users, 1.4),
     "filter": Job("filter by a callable", filtered, few_users, 1.4),
 }
@@ -263,7 +333,7 @@ class Running:
         if self.topics[node] in self.readers:
             self.waiting.append((self.topics[node], records))
         else:
-            self.sink.records += len(records)
+            self.sink.records += int((records.value_sizes >= 0).sum())
 
     def take(self, topic: str, chunk: Chunk) -> None:
         for task, node in self.readers.get(topic, ()):

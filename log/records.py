@@ -323,7 +323,10 @@ def _layout(items: Sequence[bytes | None], start: int) -> tuple[I64, I32, int]:
     """Return the starts and sizes (-1 = null) of items laid out one after the other from `start`, and their end."""
     import numpy as np
 
-    sizes = np.fromiter([-1 if item is None else len(item) for item in items], np.int32, len(items))
+    try:
+        sizes = np.fromiter(map(len, items), np.int32, len(items))  # type: ignore[arg-type]
+    except TypeError:  # of None
+        sizes = np.fromiter([-1 if item is None else len(item) for item in items], np.int32, len(items))
     lengths = np.maximum(sizes, 0).astype(np.int64)
     ends = np.cumsum(lengths) + start
     return ends - lengths, sizes, int(ends[-1]) if len(items) else start

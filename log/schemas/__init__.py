@@ -27,7 +27,7 @@ from .formats import (
 )
 from .frames import read_frame as frame_schema_id
 from .headers import SCHEMA_ID_HEADERS, FrameSplitter, framed_by_headers, may_have_schema_ids, without_schema_ids
-from .json_format import any_json, check_nesting, parse_exactly
+from .json_format import any_json, any_json_rows, check_nesting, parse_exactly
 from .layouts import Found, Layout, Leaf, Wire, Write
 from .objects import (
     ClassField,
@@ -148,6 +148,7 @@ __all__ = [
     "Row",
     "Serde",
     "any_json",
+    "any_json_rows",
     "array",
     "check_columns",
     "check_readable",

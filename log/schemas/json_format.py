@@ -12,7 +12,7 @@ import json
 import marshal
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import cache
 from typing import Annotated, Any
@@ -126,7 +126,20 @@ def any_json(value: Any) -> bytes:
     >>> any_json({"ratio": float("inf"), "cents": [1, None]})
     b'{"ratio":"Infinity","cents":[1,null]}'
     """
-    data = _write(value)
+    return _finished(value, _write(value))
+
+
+def any_json_rows(values: Sequence[Any]) -> list[bytes | None]:
+    """Return many values as `any_json` of each, None for None. Raises what that raises for any of them."""
+    rows = [None if value is None else _write(value) for value in values]
+    written = b"".join(filter(None, rows))
+    if _BRACKET not in written and b"null" not in written:  # a look at all of them costs a tenth of one at each
+        return rows
+    return [None if row is None else _finished(value, row) for value, row in zip(values, rows, strict=True)]
+
+
+def _finished(value: Any, data: bytes) -> bytes:
+    """Return what msgspec wrote of a value, or, where it wrote something else than `any_json` gives, that."""
     if _BRACKET in data and not _is_built_in(value) and (named := _with_names(value)) is not value:
         value, data = named, _write(named)
     return _write(_without_specials(value)) if b"null" in data else data  # as which msgspec writes specials

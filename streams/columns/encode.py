@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from logflume.log.records import I32, I64, Chunk
 from logflume.log.schemas import Column as Field
-from logflume.log.schemas import FormatSpec, Kind, Layout, Wire, Write, has_layouts, write_layout
+from logflume.log.schemas import FormatSpec, Kind, Layout, Wire, Write, any_json_rows, has_layouts, write_layout
 
 from ..exact.codecs import encode_fragment
 from ..exact.expressions import Fragment, Namespace
@@ -125,6 +125,7 @@ class RowEncoder:
         self._keys = keys
         self._run = _exact_values(format, columns)
         self._fast = _Fast.of(format, columns)
+        self._is_any = format.name == "JSON" and not format.is_wrapped and [c.type.kind for c in columns] == [Kind.ANY]
 
     def encode(self, batch: Batch, report: Report) -> Encoded:
         """Encode the rows of a batch."""
@@ -157,6 +158,11 @@ class RowEncoder:
     def _exact_rows(self, batch: Batch, report: Report) -> tuple[list[bytes | None], set[int]]:
         lists = [batch.column(Side.VALUE, column.name).objects() for column in self._columns]
         failed: set[int] = set()
+        if self._is_any and batch.nulls is None:
+            try:
+                return any_json_rows(lists[0]), failed
+            except Exception:  # noqa: BLE001  # row by row shows whose it is
+                pass
         is_null = None if batch.nulls is None else batch.nulls.tolist()
         return self._run(lists, is_null, len(batch), _noting(failed, report)), failed
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Any
 
@@ -77,7 +77,8 @@ def make_cast(source: DataType, target: DataType) -> Convert | None:
     if source == target or target.kind is Kind.ANY or (source.kind is Kind.INTEGER and target.kind is Kind.BIGINT):
         return None
     if source.kind is Kind.ANY:
-        return lambda value: _cast_any(value, target)
+        own = _STAYS.get(target.kind)
+        return lambda value: value if type(value) is own else _cast_any(value, target)
     if target.kind is Kind.STRING:
         return text_writer(source)
     if not can_convert(source, target):
@@ -287,6 +288,10 @@ def _lenient(change: Convert | None) -> Convert:
             return None
 
     return convert_item
+
+
+_STAYS: Mapping[Kind, type[Any]] = {Kind.STRING: str, Kind.BOOLEAN: bool, Kind.DOUBLE: float}
+"""By kind of a column, the class whose values it holds as they are."""
 
 
 def _cast_any(value: Any, target: DataType) -> Any:

@@ -71,7 +71,17 @@ class Start:
     init: Any
 
     def __call__(self) -> State:
-        return (self.init() if callable(self.init) else copy.copy(self.init),)
+        return (_fresh(self.init),)
+
+
+def _fresh(init: Any) -> Any:
+    """Return an aggregate that nothing has been added to."""
+    if type(init) in _COPIED_SOONER:
+        return init.copy()
+    return init() if callable(init) else copy.copy(init)
+
+
+_COPIED_SOONER = frozenset((dict, list, set))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +91,23 @@ class Fold:
     init: Any
     add: Callable[..., Any]
 
-    def __call__(self, state: State, *args: Any) -> State:
-        current = state[0] if state[0] is not None else Start(self.init)()[0]
-        size = len(current) if isinstance(current, Sized) else 0
-        result = self.add(current, *args)
-        if result is None and isinstance(current, Sized) and len(current) != size:
+    def start(self) -> Any:
+        """Return an aggregate that nothing has been added to."""
+        return _fresh(self.init)
+
+    def refuse_emptied(self, aggregate: Any, size: int) -> None:
+        """Raise InvalidInput where `add` returned None for an aggregate that had another size (0: it has none) before."""
+        if isinstance(aggregate, Sized) and len(aggregate) != size:
             raise InvalidInput(
                 "the function changed the aggregate in place and returned None, which would delete it: return the aggregate"
             )
+
+    def __call__(self, state: State, *args: Any) -> State:
+        current = self.start() if state[0] is None else state[0]
+        size = len(current) if isinstance(current, Sized) else 0
+        result = self.add(current, *args)
+        if result is None:
+            self.refuse_emptied(current, size)
         return (result,)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from .closing import OpenWindows
 from .entries import Change, States, Updated
 from .folding import state_fields, step
 from .operator import Reporter
+from .rows import states_and_times
 
 
 class ObjectEntries:
@@ -72,13 +74,14 @@ class ObjectEntries:
         return Updated(Bytes.of_objects(kept), times_of, None if starts is None else starts[which], states, old, which)
 
     def changed(self) -> Updated:
-        resident, keys, entries, before = self._store.resident, [], [], []
-        for key, old in self._store.dirty.items():
-            entry = resident.get(key)
-            if entry is not None and (entry.state is not None or old is not None):
-                keys.append(key)
-                entries.append(entry)
-                before.append(old)
+        keys, before = list(self._store.dirty), list(self._store.dirty.values())
+        entries: list[Any] = list(map(self._store.resident.get, keys))
+        if True in [entry is None or entry.state is None for entry in entries]:
+            there = [
+                entry is not None and (entry.state is not None or old is not None)
+                for entry, old in zip(entries, before, strict=True)
+            ]
+            keys, entries, before = (list(compress(each, there)) for each in (keys, entries, before))
         return self._of_entries(keys, entries, before)
 
     def closed(self) -> Updated:
@@ -93,11 +96,9 @@ class ObjectEntries:
         if self._window is not None:
             unpack = g.WINDOW_START.unpack
             starts = np.array([unpack(key[-8:])[0] for key in keys], np.int64)
-        times = np.array([entry.timestamp_ms for entry in entries], np.int64)
+        states, times = states_and_times(entries)
         old = States.of(before, self._fields) if self._wants_old else None
-        return Updated(
-            Bytes.of_objects(list(keys)), times, starts, States.of([entry.state for entry in entries], self._fields), old
-        )
+        return Updated(Bytes.of_objects(list(keys)), times, starts, States.of(states, self._fields), old)
 
 
 def _fold_function(node: g.Aggregate) -> Any:
@@ -127,6 +128,7 @@ def _fold_function(node: g.Aggregate) -> Any:
     targets = ", ".join(["pair", "row", "key", "time", *[f"a{k}" for k in range(arg)]])
     text = f"""
 def run(resident, dirty, rows, keys, times, args, report, trace):
+    after, before, stamps, pairs = trace or [None] * 4
     for {targets} in zip(range(len(keys)), rows, keys, times, *args):
         entry = resident.get(key)
         state = None if entry is None else entry.state
@@ -145,10 +147,10 @@ def run(resident, dirty, rows, keys, times, args, report, trace):
             if state is None or time > entry.timestamp_ms:
                 entry.timestamp_ms = time
         if trace is not None:
-            trace[0].append(new)
-            trace[1].append(state)
-            trace[2].append(entry.timestamp_ms)
-            trace[3].append(pair)
+            after.append(new)
+            before.append(state)
+            stamps.append(entry.timestamp_ms)
+            pairs.append(pair)
 """
     exec(compile(text, f"<aggregate {node.name}>", "exec"), scope)
     return scope["run"]

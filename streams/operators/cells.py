@@ -234,13 +234,17 @@ class Objects:
         return True
 
     def _set(self, at: I64, encoded: Sequence[bytes | None]) -> None:
+        kept = self._data
         for place, data in zip(at.tolist(), encoded, strict=True):
-            self._data[place] = data
-            self._total += 0 if data is None else len(data) + 33
+            kept[place] = data
+        there = [data for data in encoded if data is not None]
+        self._total += sum(map(len, there)) + 33 * len(there)
 
     def objects(self, at: I64) -> list[Any]:
-        found = [self._data[place] for place in at.tolist()]
-        return [None if data is None else self._codec.decode(data)[0] for data in found]
+        kept = self._data
+        found = [kept[place] for place in at.tolist()]
+        rows = iter(self._codec.decode_all([data for data in found if data is not None]))
+        return [None if data is None else next(rows)[0] for data in found]
 
     def sizes(self, at: I64) -> I64:
         return np.fromiter([len(self._data[place] or b"") + 4 for place in at.tolist()], np.int64, len(at))

@@ -13,7 +13,7 @@ from ..columns import Batch, Column
 from ..columns.evaluate import Evaluation
 from ..functions import results_of
 from ..functions.arithmetic import wrap64
-from ..functions.folds import Reduce
+from ..functions.folds import Fold, MergeObjects, Reduce
 from ..seams import State
 from .operator import Errors, Reporter
 
@@ -62,9 +62,11 @@ def _functions(aggregations: Sequence[g.Aggregation], initial: State, *, is_bare
     """Return what adds, subtracts and merges: straight lines of Python, because most of the time of a row is spent in them."""
     parts = [a.aggregator for a in aggregations]
 
-    def start() -> State:
+    def of_all() -> State:
         return tuple(value for x in parts for value in (x.initial if x.start is None else x.start()))
 
+    only = parts[0].start if len(parts) == 1 else None
+    start = of_all if only is None else only
     scope: dict[str, Any] = {"initial": initial, "start": start, "wrap64": wrap64}
     lines: dict[str, list[str]] = {"add": [], "undo": [], "merge": []}
     at = arg = 0
@@ -75,7 +77,11 @@ def _functions(aggregations: Sequence[g.Aggregation], initial: State, *, is_bare
         for what in ("add", "undo"):
             lines[what] += step(x, f"{what}{i}", own, args)
         others = [f"o{name[1:]}" for name in own]
-        lines["merge"] += _guarded(f"{', '.join(own)}, = merge{i}(({', '.join(own)},), ({', '.join(others)},))")
+        merged = f"{', '.join(own)}, = merge{i}(({', '.join(own)},), ({', '.join(others)},))"
+        if isinstance(x.merge, MergeObjects):  # the same as its call
+            merged = f"s{at - 1} = o{at - 1} if s{at - 1} is None else s{at - 1} if o{at - 1} is None else "
+            merged += f"merge{i}.function(s{at - 1}, o{at - 1})"
+        lines["merge"] += _guarded(merged)
     states, others_ = (", ".join(f"{letter}{k}" for k in range(at)) + "," for letter in "so")
     made = f"({states})" if not is_bare else f"None if s0 is None else ({states})"
     text = "".join(
@@ -124,17 +130,27 @@ def step(aggregator: g.Aggregator, function: str, own: Sequence[str], args: Sequ
         wrap = f"{indent}if not {-(2**63)} <= {own[0]} < {2**63}:"
         return [*head, f"{indent}{own[0]} {sign}= {args[0]}", wrap, f"{indent}    {own[0]} = wrap64({own[0]})"]
     states = f"{', '.join(own)},"
-    call = f"{states} = {function}(({states}){''.join(', ' + name for name in args)})"
-    if isinstance(aggregator.add if sign == "+" else aggregator.undo, Reduce):  # saves a call and two tuples a row
-        call = f"{own[0]} = {args[0]} if {own[0]} is None else {function}.function({own[0]}, {args[0]})"
+    change = aggregator.add if sign == "+" else aggregator.undo
+    lines = [f"{states} = {function}(({states}){''.join(', ' + name for name in args)})"]
+    if isinstance(change, Reduce):  # saves a call and two tuples a row
+        lines = [f"{own[0]} = {args[0]} if {own[0]} is None else {function}.function({own[0]}, {args[0]})"]
+    elif isinstance(change, Fold):  # the same as its call, with less of it
+        lines = [
+            f"aggregate = {function}.start() if {own[0]} is None else {own[0]}",
+            "size = len(aggregate) if hasattr(aggregate, '__len__') else 0",
+            f"made = {function}.add({', '.join(['aggregate', *args])})",
+            "if made is None:",
+            f"    {function}.refuse_emptied(aggregate, size)",
+            f"{own[0]} = made",
+        ]
     elif aggregator.kernel == "sum" and aggregator.initial[0] is not None and state is Kind.DOUBLE:
-        call = f"{own[0]} {sign}= {args[0]}"
-    return [*head, *(indent + line for line in _guarded(call, on_error=on_error))]
+        lines = [f"{own[0]} {sign}= {args[0]}"]
+    return [*head, *(indent + line for line in _guarded(*lines, on_error=on_error))]
 
 
-def _guarded(line: str, *, on_error: str = "") -> list[str]:
+def _guarded(*lines: str, on_error: str = "") -> list[str]:
     rest = [f"    {on_error}"] if on_error else []
-    return ["try:", f"    {line}", "except Exception as error:", "    report(row, error)", *rest]
+    return ["try:", *(f"    {line}" for line in lines), "except Exception as error:", "    report(row, error)", *rest]
 
 
 def state_fields(node: g.Aggregate | g.TableAggregate) -> tuple[Field, ...]:

@@ -26,7 +26,7 @@ from ..columns.column import emptied
 from ..columns.evaluate import evaluations
 from ..expr import Side, columns_used
 from ..seams import State, StateStore, StoreSpec
-from ..state.values import to_wire
+from ..state.values import is_plain, to_wire
 from ..vectors.expressions import Mask, Vector
 from ..windows import store_window
 from .emission import Emission, Joiner, places_of, rows_of
@@ -42,13 +42,13 @@ _LENGTH_BYTES = 4
 
 
 _PLAIN_KINDS = frozenset((Kind.BOOLEAN, Kind.INTEGER, Kind.BIGINT, Kind.STRING, Kind.BYTES))
+_FLOATS = frozenset((float, type(None)))
 _encode = msgspec.msgpack.Encoder().encode
 
 
 def hasher(columns: Sequence[Field]) -> Callable[[Sequence[State | None]], list[bytes | None]]:
     """Return the function from rows to what stands for each, None for none: equal for rows of equal values."""
     kinds = [column.type.kind for column in columns]
-    is_plain = _PLAIN_KINDS.issuperset(kinds)
 
     def digest(row: Sequence[Any]) -> bytes:
         return blake2b(_encode(row), digest_size=16).digest()
@@ -57,8 +57,15 @@ def hasher(columns: Sequence[Field]) -> Callable[[Sequence[State | None]], list[
         values = [float(v) if kind is Kind.DOUBLE and v is not None else v for v, kind in zip(row, kinds, strict=True)]
         return digest([to_wire(value) for value in values])
 
+    def is_written_as_is(rows: Sequence[State | None]) -> bool:
+        living = [row for row in rows if row is not None]
+        return all(
+            kind in _PLAIN_KINDS or (_FLOATS.issuperset(map(type, values)) if kind is Kind.DOUBLE else is_plain(values))
+            for kind, values in zip(kinds, zip(*living, strict=True), strict=False)
+        )
+
     def row_hashes(rows: Sequence[State | None]) -> list[bytes | None]:
-        if is_plain:
+        if is_written_as_is(rows):
             try:
                 return [None if row is None else digest(row) for row in rows]
             except OverflowError:  # a callable's number of more than 64 bits

@@ -21,7 +21,7 @@ from ..windows import SESSION_BOUNDS, WINDOW_START
 from .emission import Joiner
 from .operator import Errors, Task, Wiring
 from .project import computed
-from .rows import Rows, entries_of
+from .rows import Rows, entries_of, states_and_times
 from .suppress import before_of
 from .versions import is_versioned, version_at
 
@@ -91,9 +91,7 @@ class KeptRows:
     ) -> tuple[Rows, I64]:
         store, fields = task.store(self._store), self.schema.value
         places = [None if key is None else session_place(key) for key in keys] if self._is_session else keys
-        entries = entries_of(store, places)
-        states = [None if entry is None else entry.state for entry in entries]
-        times = np.fromiter([-1 if entry is None else entry.timestamp_ms for entry in entries], np.int64, len(entries))
+        states, times = states_and_times(entries_of(store, places))
         if self._is_session:
             starts = [None if key is None else WINDOW_START.unpack_from(key, len(key) - 8)[0] for key in keys]
             pairs = zip(states, starts, strict=True)

@@ -147,7 +147,9 @@ class RecordWindowsWork(Work, Generic[C]):
 
     def _keep(self, key: bytes, time: int, state: State | None, stamp: int) -> None:
         """Set the state of an entry; None deletes it. Where results go by row it is set when its result leaves."""
-        if self._puts is None:
+        if self._puts is None and self._open is None:
+            self._timeline.put(key, time, state, stamp)  # as `_put`, with a call less
+        elif self._puts is None:
             self._put(key, time, state, stamp)
         else:
             self._puts.append(partial(self._put, key, time, state, stamp))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import numpy as np
@@ -71,7 +71,8 @@ class Rows:
 
 def nulls_of(values: Sequence[State | None]) -> Mask | None:
     """Return where values are None; None: nowhere."""
-    return np.fromiter([value is None for value in values], np.bool_, len(values)) if None in values else None
+    gone = [value is None for value in values]
+    return np.array(gone) if True in gone else None
 
 
 def entries_of(store: StateStore, keys: Sequence[bytes | None]) -> list[Entry | None]:
@@ -84,6 +85,17 @@ def entries_of(store: StateStore, keys: Sequence[bytes | None]) -> list[Entry | 
     if expired:
         entries = (None if key in expired else entry for key, entry in zip(keys, entries, strict=True))
     return [None if entry is None or entry.state is None else entry for entry in entries]
+
+
+def states_and_times(entries: Sequence[Entry | None]) -> tuple[list[State | None], I64]:
+    """Return the states of entries, None for none, and their times, -1 for none."""
+    if True in [entry is None for entry in entries]:
+        entries = [_NOTHING if entry is None else entry for entry in entries]
+    return list(map(_STATE, entries)), np.fromiter(map(_TIME, entries), np.int64, len(entries))
+
+
+_NOTHING = Entry(None, -1)
+_STATE, _TIME = attrgetter("state"), attrgetter("timestamp_ms")
 
 
 def put_entries(

@@ -108,8 +108,9 @@ class SessionWork(RecordWindowsWork[SessionColumns]):
         arguments: Sequence[Any], folding: Folding, batch: Batch, report: Reporter,
     ) -> None:  # fmt: skip
         """A record and the sessions that it is in become one."""
-        start = min([time, *(began for began, _, _ in met)])
-        end = max([time, *(ended for _, ended, _ in met)])
+        start, end = time, time
+        for began, ended, _ in met:
+            start, end = began if began < start else start, ended if ended > end else end
         if end < clock - self._wait_ms:
             self._task.late(self._node.name, batch, row, (start, clock))
             return
@@ -156,16 +157,17 @@ class SessionWork(RecordWindowsWork[SessionColumns]):
             self._emission.forward(self._task, left, None, headers=self._closing_headers(lambda: left.keys))
 
     def _changed(self) -> Emitted:
-        emitted, result = Emitted(), self._folding.result
+        result, find = self._folding.result, self._store.resident.get
+        found: list[tuple[Any, ...]] = []
         for key, old in self._store.dirty.items():
-            entry = self._store.resident.get(key)
+            entry = find(key)
             new = None if entry is None else entry.state
             if old is not None and (new is None or new[0] != old[0]):
-                emitted.add(-1, *self._session(key, old), None, result(old[1:]))
+                found.append((*self._session(key, old), None, result(old[1:])))
                 old = None
             if new is not None:
-                emitted.add(-1, *self._session(key, new), result(new[1:]), None if old is None else result(old[1:]))
-        return emitted
+                found.append((*self._session(key, new), result(new[1:]), None if old is None else result(old[1:])))
+        return Emitted([-1] * len(found), *map(list, zip(*found, strict=True)))
 
     def _closed(self, opened: OpenEntries) -> Emitted:
         emitted = Emitted()
@@ -176,8 +178,8 @@ class SessionWork(RecordWindowsWork[SessionColumns]):
         return emitted
 
     def _session(self, key: bytes, state: State) -> tuple[bytes, int]:
-        end = WINDOW_START.unpack_from(key, len(key) - 8)[0]
-        return self._edge_key(key[:-8], state[0], end), end
+        """Return the key on the edge of an entry, which is that in the store with the start behind, and the session's end."""
+        return key + WINDOW_START.pack(state[0]), WINDOW_START.unpack(key[-8:])[0]
 
 
 FAR = (1 << 63) - 1

@@ -27,7 +27,7 @@ from .lookup_join import WAITING, LookupJoinWork
 from .lookups import stores_behind
 from .operator import Bind, Cut, Errors, Operator, RawKey, Task, Wiring, Work
 from .project import computed
-from .rows import entries_of, state_columns
+from .rows import entries_of, nulls_of, state_columns, states_and_times
 from .table_columns import TableColumns
 from .versions import is_versioned
 
@@ -209,16 +209,14 @@ class Lookup:
 
     def _by_objects(self, batch: Batch) -> Batch:
         assert batch.keys is not None
-        entries = entries_of(self._store, batch.keys.objects())
-        states = [None if entry is None else entry.state for entry in entries]
-        times = np.fromiter([-1 if entry is None else entry.timestamp_ms for entry in entries], np.int64, len(entries))
+        states, times = states_and_times(entries_of(self._store, batch.keys.objects()))
         node = self._view.kept
-        gone = np.fromiter([state is None for state in states], np.bool_, len(states))
+        gone = nulls_of(states)
         if isinstance(node, g.Aggregate):
             result = results_of(node.aggregations)
             states = [None if state is None else result(state) for state in states]
         columns = state_columns(states, [(column.name, column.type.kind) for column in node.schema.value])
-        return replace(batch, schema=node.schema, times=times, columns=columns, nulls=gone if gone.any() else None, old=None)
+        return replace(batch, schema=node.schema, times=times, columns=columns, nulls=gone, old=None)
 
     def _through(self, found: Batch) -> Batch:
         """Let rows go through the steps of the view."""

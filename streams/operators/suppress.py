@@ -95,12 +95,25 @@ class SuppressWork(Work):
         )
         coming = batch.headers()
         own = [None] * len(batch) if coming is None else headers_of(coming)
-        emitted, headers, hold, now = Emitted(), list[Headers](), self._hold, store.stream_time_ms
+        emitted, headers, now = Emitted(), list[Headers](), store.stream_time_ms
+        resident, note, nothing = store.resident, store.dirty.setdefault, self._nothing
+        stop = _HEAD + len(nothing)
         for row, (key, new, old, time, leaves) in enumerate(rows):
             if time > now:
                 store.stream_time_ms = now = time
-            hold(leaving, leaves, key, new, old, time, own[row])
+            entry = resident.get(key)
+            known = None if entry is None else entry.state
+            note(key, known)
+            latest = nothing if new is None else new
+            if entry is not None and known is not None:
+                entry.state = (known[0], new is not None, known[2], own[row], *latest, *known[stop:])
+                entry.timestamp_ms = time
+            else:
+                before = nothing if old is None else old
+                resident[key] = Entry((leaves, new is not None, old is not None, own[row], *latest, *before), time)
+                leaving.add(leaves, key)
             if is_bounded:
+                self._measure(key)
                 self._release_surplus(leaving, emitted, headers, row)
             if leaving.first_ms <= now - wait_ms:
                 self._release(leaving.take(now - wait_ms), emitted, headers, row)
@@ -113,36 +126,18 @@ class SuppressWork(Work):
             self._leaving = Leaving()
             for leaves, key in found:
                 self._leaving.add(leaves, key)
-            if self._node.max_bytes is not None:
-                for _, key in found:
-                    self._measure(key)
+            for _, key in found:
+                self._measure(key)
         return self._leaving
 
     def _leaving_times(self, batch: Batch) -> list[Any]:
         """Return the time of each row, or the end of its window, by which it leaves."""
         return batch.times.tolist() if self._has_wait else batch.column(Side.META, Meta.WINDOWEND).objects()
 
-    def _hold(
-        self, leaving: Leaving, leaves: int, key: bytes, new: State | None, old: State | None, time: int,
-        headers: list[Any] | None,
-    ) -> None:  # fmt: skip
-        store = self._store
-        entry = store.resident.get(key)
-        known = None if entry is None else entry.state
-        store.dirty.setdefault(key, known)
-        row = self._nothing if new is None else new
-        if entry is not None and known is not None:
-            entry.state = (known[0], new is not None, known[2], headers, *row, *known[_HEAD + len(row) :])
-            entry.timestamp_ms = time
-        else:
-            before = self._nothing if old is None else old
-            store.resident[key] = Entry((leaves, new is not None, old is not None, headers, *row, *before), time)
-            leaving.add(leaves, key)
-        if self._is_measured:
-            self._measure(key)
-
     def _measure(self, key: bytes) -> None:
-        """Count the bytes that an entry holds."""
+        """Count the bytes that an entry holds, where they are bounded."""
+        if not self._is_measured:
+            return
         entry = self._store.resident.get(key)
         state = None if entry is None else entry.state
         size = 0
@@ -172,7 +167,8 @@ class SuppressWork(Work):
         held: list[tuple[bytes, Any, int]] = [(key, entry.state, entry.timestamp_ms) for key, entry in found]
         for key, _, time in held:
             drop_entry(store, key, time)
-            if self._is_measured:
+        if self._is_measured:
+            for key in keys:
                 self._measure(key)
         if not self._has_wait:
             held = [each for each in held if each[1][1]]

@@ -111,8 +111,9 @@ class Timeline:
 
     def put(self, key: bytes, time: int, state: State | None, stamp: int) -> None:
         """Set the state of a key at a time; None deletes it. Also what deletes nothing moves the newest time."""
-        self.newest = max(self.newest, time)
         full = key + WINDOW_START.pack(time)
+        if time > self.newest:
+            self.newest = time
         if state is not None:
             self._note(key, time)
             put_entry(self.store, full, state, stamp)

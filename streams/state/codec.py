@@ -68,33 +68,38 @@ class EntryCodec:
     def encode_all(self, entries: Sequence[Entry]) -> list[bytes | None]:
         """Return the bytes of many entries, None for deleted ones."""
         if self._any_positions:
-            found: list[bytes | None] = []
-            for at in range(0, len(entries), _TOGETHER):
-                found += self._encode_together(entries[at : at + _TOGETHER])
-            return found
+            return self.encode_states([entry.state for entry in entries], [entry.timestamp_ms for entry in entries])
         encode = self._encode
         return [
             None if (state := entry.state) is None else encode((ENTRY_VERSION, entry.timestamp_ms, *state)) for entry in entries
         ]
 
-    def _encode_together(self, entries: Sequence[Entry]) -> list[bytes | None]:
-        """Return the bytes of entries that hold objects, made column by column where no int is big."""
-        try:
-            return self._encode_columns(entries)
-        except (OverflowError, RecursionError):
-            return [self._encode_any(entry) for entry in entries]
+    def encode_states(self, states: Sequence[State | None], times: Sequence[int]) -> list[bytes | None]:
+        """Return the bytes of entries with these states and timestamps, None for no state."""
+        found: list[bytes | None] = []
+        for at in range(0, len(states), _TOGETHER):
+            found += self._encode_together(states[at : at + _TOGETHER], times[at : at + _TOGETHER])
+        return found
 
-    def _encode_columns(self, entries: Sequence[Entry]) -> list[bytes | None]:
-        """Return the bytes of entries, made column by column. Raises OverflowError for a big int, RecursionError."""
-        living = [entry for entry in entries if entry.state is not None]
-        columns: list[Sequence[Any]] = list(zip(*[entry.state for entry in living], strict=True))
+    def _encode_together(self, states: Sequence[State | None], times: Sequence[int]) -> list[bytes | None]:
+        """Return the bytes of states that may hold objects, made column by column where no int is big."""
+        try:
+            return self._encode_columns(states, times)
+        except (OverflowError, RecursionError):
+            return [self.encode(Entry(state, time)) for state, time in zip(states, times, strict=True)]
+
+    def _encode_columns(self, states: Sequence[State | None], times: Sequence[int]) -> list[bytes | None]:
+        """Return the bytes of states, made column by column. Raises OverflowError for a big int, RecursionError."""
+        gone = [state is None for state in states]
+        living: Any = states
+        if True in gone:
+            living = [state for state in states if state is not None]
+            times = [time for time, is_gone in zip(times, gone, strict=True) if not is_gone]
+        columns: list[Sequence[Any]] = list(zip(*living, strict=True))
         for position in self._any_positions if columns else ():
             columns[position - 2] = column_to_wire(columns[position - 2], self._classes)
-        times = [entry.timestamp_ms for entry in living]
         found = map(self._encode, zip(repeat(ENTRY_VERSION, len(living)), times, *columns, strict=True))
-        if len(living) == len(entries):
-            return list(found)
-        return [None if entry.state is None else next(found) for entry in entries]
+        return list(found) if living is states else [None if is_gone else next(found) for is_gone in gone]
 
     def _decode(self, data: bytes) -> Entry:
         """Return the entry. Raises CorruptLog when the bytes do not fit the store's columns, InvalidInput for a newer version."""
@@ -104,6 +109,16 @@ class EntryCodec:
     def decode_row(self, data: bytes) -> State:
         """Return the state of an entry alone. Raises as `decode` does."""
         return self._fields(data)[2:]
+
+    def decode_rows(self, data: Sequence[bytes]) -> list[State]:
+        """Return the states of many entries. Raises as `decode` does."""
+        try:
+            found: list[tuple[Any, ...]] = list(map(self._decoder.decode, data))
+            if all(fields[0] == ENTRY_VERSION for fields in found):
+                return [fields[2:] for fields in found]
+        except (msgspec.MsgspecError, ValueError):
+            pass
+        return list(map(self.decode_row, data))
 
     def _fields(self, data: bytes) -> tuple[Any, ...]:
         try:
@@ -132,11 +147,15 @@ class RowCodec:
 
     def encode_all(self, rows: Sequence[Sequence[Any] | None]) -> list[bytes | None]:
         """Return the bytes of many rows, None for None."""
-        return self._codec.encode_all([Entry(None if row is None else tuple(row), 0) for row in rows])
+        return self._codec.encode_states(rows, [0] * len(rows))  # type: ignore[arg-type]
 
     def decode(self, data: bytes) -> tuple[Any, ...]:
         """Return the row. Raises CorruptLog, InvalidInput."""
         return self._codec.decode_row(data)
+
+    def decode_all(self, data: Sequence[bytes]) -> list[tuple[Any, ...]]:
+        """Return many rows. Raises CorruptLog, InvalidInput."""
+        return self._codec.decode_rows(data)
 
 
 def _check_version(data: bytes) -> None:

@@ -64,11 +64,42 @@ def column_to_wire(values: Sequence[Any], classes: Classes) -> Sequence[Any]:
     kinds = set(map(type, values))
     kind = next(iter(kinds)) if len(kinds) == 1 else type(None)
     if issubclass(kind, msgspec.Struct) and class_name(kind) in classes:
-        fields = list(map(msgspec.structs.asdict, values))
-        if _IS_PLAIN(map(type, chain.from_iterable(map(dict.values, fields)))):
-            packed = map(_encode, zip(repeat(class_name(kind), len(fields)), fields, strict=True))
+        fields = list(map(msgspec.structs.astuple, values))
+        if _IS_PLAIN(map(type, chain.from_iterable(fields))):
+            written: Any = values if _writes_fields(kind) else map(msgspec.structs.asdict, values)
+            packed = map(_encode, zip(repeat(class_name(kind), len(values)), written, strict=True))
             return list(map(partial(msgspec.msgpack.Ext, _OBJECT), packed))
+    if is_plain(values):
+        return values
     return [to_wire(value, classes, has_big_ints=False) for value in values]
+
+
+def is_plain(values: Sequence[Any]) -> bool:
+    """Return whether there is nothing but plain values in values, however deep: what lies at one depth is looked at together."""
+    for _ in range(_MAX_DEPTH):
+        kinds = set(map(type, values)) - _PLAIN
+        if not kinds:
+            return True
+        if not kinds <= {dict, list} or len(values) > _MAX_TOGETHER:
+            return False
+        dicts = [value for value in values if type(value) is dict]
+        if not _IS_PLAIN(map(type, chain.from_iterable(dicts))):
+            return False
+        lists = [value for value in values if type(value) is list]
+        values = [*chain.from_iterable(map(dict.values, dicts)), *chain.from_iterable(lists)]
+    return False
+
+
+_MAX_DEPTH, _MAX_TOGETHER = 6, 100_000
+"""Deeper or wider ones are looked at one by one: they might hold themselves."""
+
+
+@lru_cache(maxsize=1024)
+def _writes_fields(kind: type[Any]) -> bool:
+    """Return whether msgspec writes objects of a Struct's class as all their fields by name, in order."""
+    config = kind.__struct_config__
+    is_renamed = kind.__struct_encode_fields__ != kind.__struct_fields__
+    return not (is_renamed or config.array_like or config.omit_defaults or config.tag is not None)
 
 
 def _wrapped(value: Any, classes: Classes | None) -> Any:
@@ -166,9 +197,12 @@ def _object_of(cls: type[Any], fields: Mapping[str, Any]) -> Any:
 
 
 def _hashable(key: Any) -> Any:
-    if type(key) in (str, int, bool, float, bytes, type(None)):
+    if type(key) in (str, bool, float, bytes, type(None)) or (type(key) is int and -(2**63) <= key < 2**64):
         return key
-    raise InvalidInput(f"a dict key of class {type(key).__qualname__} cannot be stored as state; use str, int, float or bytes")
+    raise InvalidInput(
+        f"a dict key of class {type(key).__qualname__}, {key!r:.40}, cannot be stored as state; use str, int (64 bits), float or "
+        "bytes"
+    )
 
 
 def reader_of(classes: Classes) -> Callable[[int, memoryview], Any]:

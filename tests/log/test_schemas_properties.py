@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -32,7 +32,7 @@ from logflume.log.schemas import (
     struct,
 )
 from logflume.log.schemas.coerce import java_double_text, struct_from_json
-from logflume.log.schemas.json_format import parse_exactly
+from logflume.log.schemas.json_format import any_json, any_json_rows, parse_exactly
 
 SCALARS = [BOOLEAN, INTEGER, BIGINT, DOUBLE, decimal(12, 4), STRING, BYTES, DATE, TIME, TIMESTAMP]
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -146,3 +146,20 @@ def test_any_bytes_decode_or_are_refused(data: bytes) -> None:
 def test_java_double_text_is_the_same_number(value: float) -> None:
     back = float(java_double_text(value).replace("Infinity", "inf"))
     assert back == value or (back != back and value != value)
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+_ANYTHING = st.recursive(
+    st.one_of(st.none(), st.integers(), st.floats(), st.text()),
+    lambda inner: st.one_of(st.lists(inner), st.builds(Pair, inner, inner), st.dictionaries(st.text(), inner)),
+    max_leaves=6,
+)
+
+
+@given(st.lists(_ANYTHING, max_size=4))
+def test_many_values_are_written_as_each_by_itself(values: list[Any]) -> None:
+    assert any_json_rows(values) == [None if value is None else any_json(value) for value in values]

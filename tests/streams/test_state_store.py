@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import enum
 import json
 import tempfile
 import tracemalloc
@@ -306,14 +307,65 @@ class Counted(msgspec.Struct):
     note: str = ""
 
 
-_COUNTED = st.builds(Counted, st.one_of(st.integers(-(2**80), 2**80), st.floats(), st.sets(st.integers(), max_size=2)), st.text())
+class Renamed(msgspec.Struct, rename="upper", tag=True):
+    total: Any = 1
 
 
-@given(st.lists(st.one_of(st.none(), st.tuples(_COUNTED), st.tuples(st.one_of(st.none(), st.text(), _COUNTED))), max_size=5))
-def test_many_entries_are_written_as_each_by_itself(states: list[tuple[Any] | None]) -> None:
-    codec = EntryCodec((Column("any", ANY),), (Counted,))
+class Listed(msgspec.Struct, array_like=True, omit_defaults=True):
+    total: Any = 1
+
+
+_PARTS = st.one_of(st.integers(-(2**80), 2**80), st.floats(), st.sets(st.integers(), max_size=2))
+_COUNTED = st.one_of(st.builds(Counted, _PARTS, st.text()), st.builds(Renamed, _PARTS), st.builds(Listed, _PARTS))
+_NESTED = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-(2**65), 2**65), st.text(max_size=3), st.dates()),
+    lambda inner: st.one_of(
+        st.lists(inner), st.tuples(inner), st.dictionaries(st.one_of(st.text(), st.integers(-(2**63), 2**64 - 1)), inner)
+    ),
+    max_leaves=6,
+)
+_STATES = st.one_of(
+    st.none(), st.tuples(_COUNTED), st.tuples(st.one_of(st.none(), st.text(), _COUNTED)), st.tuples(_NESTED),
+    st.tuples(st.dictionaries(st.text(max_size=2), st.floats(), max_size=3)),
+)  # fmt: skip
+
+
+@given(st.lists(_STATES, max_size=5))
+def test_many_entries_are_written_and_read_as_each_by_itself(states: list[tuple[Any] | None]) -> None:
+    codec = EntryCodec((Column("any", ANY),), (Counted, Renamed, Listed))
     entries = [Entry(state, at) for at, state in enumerate(states)]
-    assert codec.encode_all(entries) == [codec.encode(entry) for entry in entries]
+    written = codec.encode_all(entries)
+    assert written == [codec.encode(entry) for entry in entries]
+    assert repr(codec.decode_rows([each for each in written if each])) == repr(
+        [codec.decode(each).state for each in written if each]
+    )
+
+
+class Level(enum.IntEnum):
+    ONE = 1
+
+
+def deep(levels: int) -> Any:
+    found: Any = []
+    for _ in range(levels):
+        found = [found]
+    return found
+
+
+def holding_itself() -> Any:
+    found: list[Any] = [1]
+    found += [found, {"me": found}]
+    return found
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [{Level.ONE: 2}, {"a": [{Level.ONE: 2}]}, {(1,): 2}, {2**64: 1}, [{"a": {-(2**70): 1}}], deep(100_000), holding_itself()],
+)
+def test_a_state_that_cannot_be_stored_is_refused_among_others(refused: Any) -> None:
+    codec = EntryCodec((Column("any", ANY),))
+    with pytest.raises(InvalidInput, match="cannot be stored"):
+        codec.encode_all([Entry(({1: 2},), 0), Entry((refused,), 0), Entry(([1, 2],), 0)])
 
 
 def test_decimals_inside_structs_and_arrays_stay_decimals() -> None:

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import logflume.streams as lf
-from logflume.log.schemas import BYTES, Column
+from logflume.log.schemas import ANY, BYTES, DOUBLE, Column
 from logflume.streams import col
-from logflume.streams.operators.foreign_key import Subscribers
+from logflume.streams.operators.foreign_key import Subscribers, hasher
 from logflume.streams.operators.suppress import Leaving
 from logflume.streams.seams import StoreSpec
 from logflume.streams.state.store import Store
@@ -196,3 +196,18 @@ def test_what_is_held_back_leaves_by_time_and_key(steps: list[tuple[int, bytes] 
             assert leaving.take(step) == [heappop(model)[1] for _ in range(sum(time <= step for time, _ in model))]
         assert leaving.count == len(model)
         assert (leaving.count == 0) or leaving.first_ms == model[0][0]
+
+
+_VALUES = st.one_of(
+    st.none(), st.integers(-(2**70), 2**70), st.text(max_size=2), st.dictionaries(st.text(max_size=1), st.integers(0, 3)),
+    st.tuples(st.integers(0, 1)),
+)  # fmt: skip
+
+
+@given(
+    st.lists(st.one_of(st.none(), st.tuples(_VALUES, st.one_of(st.none(), st.integers(0, 2), st.booleans(), st.floats(0, 2)))))
+)
+def test_what_stands_for_a_row_is_the_same_beside_whichever_others(rows: list[tuple[Any, Any] | None]) -> None:
+    hashes = hasher((Column("any", ANY), Column("x", DOUBLE)))
+    assert hashes(rows) == [hashes([row])[0] for row in rows]
+    assert hashes([({"a": 1}, True)]) == hashes([({"a": 1}, 1.0)]) == hashes([({"a": 1}, 1)]) != hashes([({"a": 2}, 1)])
