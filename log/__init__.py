@@ -25,7 +25,7 @@ from .errors import (
 from .internal_topics import SERVICE_PREFIX, check_own_topic, is_hidden_topic, is_internal_topic
 
 if TYPE_CHECKING:
-    from .batch.columns import content_hashes, key_partitions, load_kernels
+    from .batch.columns import content_hashes, key_partitions, load_kernels, span_hashes
     from .batch.murmur2 import key_partition
     from .batch.spans import span_objects
     from .broker.settings.table import topic_config_names
@@ -112,7 +112,7 @@ _LAZY = {
         ),
         "interfaces",
     ),
-    **dict.fromkeys(("content_hashes", "key_partitions", "load_kernels"), "batch.columns"),
+    **dict.fromkeys(("content_hashes", "key_partitions", "load_kernels", "span_hashes"), "batch.columns"),
     "key_partition": "batch.murmur2",
     "span_objects": "batch.spans",
     **dict.fromkeys(("ErrorCode", "KafkaError"), "protocol"),
@@ -185,6 +185,7 @@ __all__ = [
     "load_kernels",
     "local_data",
     "near_matches",
+    "span_hashes",
     "span_objects",
     "topic_config_names",
 ]

@@ -15,13 +15,13 @@ from benchmarks._report import Figure
 from benchmarks.streams import PARTITIONS, WITH_KERNELS, fill, fill_pairs, fill_users, option
 from logflume.log.interfaces import Log
 from logflume.streams.runtime.topics import prepare_topics
-from logflume.streams.spark import OffsetRange, SparkRunner, plan_backfill, run_backfill
+from logflume.streams.spark import BackfillPlan, OffsetRange, SparkRunner, plan_backfill, run_backfill
 from logflume.streams.spark.costs import cost_of
 from logflume.streams.spark.rows import RowKind
 from logflume.streams.spark.steps import StepPlan
 
 from .apps import OPERATORS, load_operator, load_topology
-from .session import Clock, broker, session
+from .session import Clock, broker, session, text_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -67,43 +67,61 @@ def measure_topologies() -> Iterable[Figure]:
 
 def backfilled(spark: Any, where: str, kind: str, name: str, parts: int) -> float:
     """Backfill the first of so many parts of the history, its tables apart; return CPU seconds."""
-    plan = plan_backfill(partial(load_topology, kind, f"{kind}-{name}"), where)
+    plan = first_part(plan_backfill(partial(load_topology, kind, f"{kind}-{name}"), where), parts)
+    clock = Clock(spark)
+    run_backfill(plan, SparkRunner(spark))
+    return clock.stop()[1]
+
+
+def first_part(plan: BackfillPlan, parts: int) -> BackfillPlan:
+    """Return the plan over the first of so many parts of the history, its tables apart."""
     ranges = {
         tp: whole if tp.topic == "users" else OffsetRange(*tp, whole.start, whole.start + len(whole) // parts)
         for tp, whole in plan.ranges.items()
     }
-    clock = Clock(spark)
-    run_backfill(replace(plan, ranges=ranges), SparkRunner(spark))
-    return clock.stop()[1]
+    return replace(plan, ranges=ranges)
 
 
 def measure_two_cores() -> Iterable[Figure]:
-    """How much faster two cores are than one, for each operator, by CPU of the tasks: all of it over that of the busier core.
+    """How much faster two cores are than one, for each operator, by CPU of the tasks: one core's over that of the busier of two.
 
-    With 8 partitions each core takes a task whenever it is free; with 1 partition each takes half of its keys.
+    With 8 partitions each core takes a task whenever it is free. 1 partition is cut: by keys, or by ranges, as one of 5 M offsets
+    and more is. Once started, as in `measure_topologies`: what all records take more than half of them; then all in all.
+    `--only=count` limits it to operators with that in their names, `--partitions=1` to these.
     """
-    records = option("records", 1_000_000)
+    records, only = option("records", 4_000_000), text_option("only") or ""
     with session() as spark:
-        for partitions in (8, 1):
+        for partitions in (8, 1) if text_option("partitions") is None else (option("partitions", 1),):
             with broker() as (log, where):
                 fill_all(log, records, USERS_ELSE, partitions)
-                for kind in OPERATORS:
-                    tasks_of(spark, log, where, kind, 1)
-                    whole = tasks_of(spark, log, where, kind, 1)
-                    split = whole if partitions >= CORES else tasks_of(spark, log, where, kind, CORES)
+                for kind in (each for each in OPERATORS if only in each):
                     name = f"{kind}, {partitions} partition{'s' if partitions > 1 else ''}: two cores over one"
-                    alone = sum(map(sum, whole))
-                    yield Figure(name, alone / sum(makespan(stage, CORES) for stage in split), "x", 1.8)
-                    yield Figure("  CPU of tasks, a record", alone / records * 1e6, "us")
+                    one, two = (started(spark, log, where, kind, cores) for cores in (1, CORES))
+                    once_started = [(whole - half) / (records / 2) for whole, half in (one, two)]
+                    yield Figure(name, once_started[0] / once_started[1], "x", 1.8)
+                    yield Figure("  CPU a record, one core", once_started[0] * 1e6, "us")
+                    yield Figure("  CPU whatever the size, one core", 2 * one[1] - one[0], "s")
+                    yield Figure("  the same, the busier one of two", 2 * two[1] - two[0], "s")
+                    yield Figure(f"  two cores over one, all in all, {records:,} records", one[0] / two[0], "x")
 
 
-def tasks_of(spark: Any, log: Log, where: str, kind: str, slices: int) -> list[list[float]]:
-    """Compute an operator over the history; return the CPU seconds of each task of each stage, in their order."""
-    backfill = plan_backfill(partial(load_operator, kind), where)
+def started(spark: Any, log: Log, where: str, kind: str, cores: int) -> tuple[float, float]:
+    """Return the CPU seconds of the busiest core over the whole history and over half of it, the least of TURNS, once warm."""
+    busy_s = [
+        [sum(makespan(stage, cores) for stage in tasks_of(spark, log, where, kind, cores, parts)) for parts in (1, 2)]
+        for _ in range(1 + TURNS)
+    ]
+    whole, half = map(min, zip(*busy_s[1:], strict=True))
+    return whole, half
+
+
+def tasks_of(spark: Any, log: Log, where: str, kind: str, cores: int, parts: int) -> list[list[float]]:
+    """Compute an operator over the first part of the history; return the CPU seconds of the tasks of each stage, in order."""
+    backfill = first_part(plan_backfill(partial(load_operator, kind), where), parts)
     plan = backfill.load_plan()
     partitions = prepare_topics(plan, log.admin()).partitions
     step = StepPlan(backfill.load_plan, where, backfill.ranges, partitions, {})
-    result = SparkRunner(spark, slices=slices).run(step, plan, lambda _: None)
+    result = SparkRunner(spark, cores=cores, ranges_from_records=0).run(step, plan, lambda _: None)
     found = []
     for frame in result.frames:
         rows = frame.filter(f"kind = {int(RowKind.COST)}").select("value").collect()

@@ -45,11 +45,12 @@ def measure_state() -> Iterable[Figure]:
         conf = {"spark.executor.memory": "512m", "spark.driver.memory": "512m", "spark.local.dir": folder}
         fill_keys(log, keys)
         with session(f"local-cluster[{EXECUTORS},1,512]", conf) as spark:
-            runner = SparkRunner(spark)
-            run_backfill(plan_backfill(partial(load_counts, "warm"), where), runner)
+            ordinary, at_once = SparkRunner(spark, at_once_records=0), SparkRunner(spark)
+            for runner in (ordinary, at_once):
+                run_backfill(plan_backfill(partial(load_counts, f"warm-{runner.at_once_records}"), where), runner)
             marks = Marks(spark, process)
             with Memory(spark) as memory:
-                report = run_backfill(plan_backfill(partial(load_counts, "counts"), where), runner, failpoint=marks)
+                report = run_backfill(plan_backfill(partial(load_counts, "counts"), where), ordinary, failpoint=marks)
             assert report.entries == keys, report
             wall_s, used_s, executors_s, broker_s = (
                 after - before for before, after in zip(marks.at["after-job"], marks.at["after-changelogs"], strict=True)
@@ -60,8 +61,13 @@ def measure_state() -> Iterable[Figure]:
             yield Figure("  a core, by the CPU of the broker, which none of these has", keys / broker_s, "entries/s")
             yield Figure("  wall", keys / wall_s, "entries/s")
             yield Figure("  computed before, CPU", keys / marks.at["after-job"][1], "records/s")
-            yield Figure("  memory of the driver, Python and JVM", memory.driver / GB, "GB", 1.0, is_upper=True)
-            yield Figure("  memory of an executor, JVM and its Python workers", memory.executor / GB, "GB", 1.5, is_upper=True)
+            yield from memory.figures()
+            clock = Clock(spark)
+            with Memory(spark) as memory:
+                report = run_backfill(plan_backfill(partial(load_counts, "counts-at-once"), where), at_once)
+            assert report.entries == keys, report
+            yield Figure("  computed and written at once, two cores by CPU", EXECUTORS * keys / clock.stop()[1], "entries/s")
+            yield from memory.figures()
 
 
 def fill_keys(log: Log, keys: int) -> None:
@@ -106,6 +112,11 @@ class Memory:
         self._done = threading.Event()
         self._watcher = threading.Thread(target=self._watch)
         self.driver = self.executor = 0
+
+    def figures(self) -> Iterable[Figure]:
+        """Return what was found."""
+        yield Figure("  memory of the driver, Python and JVM", self.driver / GB, "GB", 1.0, is_upper=True)
+        yield Figure("  memory of an executor, JVM and its Python workers", self.executor / GB, "GB", 1.5, is_upper=True)
 
     def __enter__(self) -> Memory:
         self._watcher.start()

@@ -6,10 +6,10 @@ The loops run in numba kernels (`kernels.py`) when they are loaded, else in plai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from types import ModuleType
 
 import numpy as np
+import numpy.typing as npt
 
 from logflume.log.errors import InvalidInput
 from logflume.log.records import I32, I64, Chunk
@@ -101,8 +101,8 @@ def _encode_compiled(kernels: ModuleType, chunk: Chunk, rows: I64) -> bytearray:
     values = np.ascontiguousarray(chunk.value_starts), np.ascontiguousarray(chunk.value_sizes)
     bound = kernels.measure_rows(rows, *keys, *values, len(chunk.buffer), _RECORD_OVERHEAD_BYTES)
     if bound < 0:
-        _check_spans(chunk, *keys)
-        _check_spans(chunk, *values)
+        _check_spans(chunk.buffer, *keys)
+        _check_spans(chunk.buffer, *values)
     header_sizes, header_bytes = _header_sizes(kernels, chunk)
     if header_bytes:
         bound += int(header_sizes[rows].sum())
@@ -123,13 +123,11 @@ def _encode_compiled(kernels: ModuleType, chunk: Chunk, rows: I64) -> bytearray:
     return out
 
 
-def _check_spans(chunk: Chunk, starts: I64, sizes: I32) -> None:
-    is_outside = (sizes >= 0) & ((starts < 0) | (starts + sizes > len(chunk.buffer)))
+def _check_spans(buffer: npt.NDArray[np.uint8], starts: I64, sizes: I32) -> None:
+    is_outside = (sizes >= 0) & ((starts < 0) | (starts + sizes > len(buffer)))
     if is_outside.any():
         row = int(is_outside.argmax())
-        raise InvalidInput(
-            f"a chunk's column points at bytes {starts[row]}..{starts[row] + sizes[row]} of a buffer of {len(chunk.buffer)}"
-        )
+        raise InvalidInput(f"a column points at bytes {starts[row]}..{starts[row] + sizes[row]} of a buffer of {len(buffer)}")
 
 
 def _header_sizes(kernels: ModuleType, chunk: Chunk) -> tuple[I64, int]:
@@ -162,23 +160,30 @@ def row_sizes(chunk: Chunk) -> I64:
 
 def key_partitions(chunk: Chunk, partition_count: int) -> I32:
     """Kafka's default partition of each keyed row (murmur2 of the key), int32[N]; -1 for rows with a null key."""
-    return _murmur2_modulo(chunk, chunk.key_starts, chunk.key_sizes, chunk.keys, partition_count)
+    return _murmur2_modulo(chunk.buffer, chunk.key_starts, chunk.key_sizes, partition_count)
 
 
 def content_hashes(chunk: Chunk) -> tuple[I32, I32]:
     """31 bits of murmur2 of each row's key, and of its value; -1 for null."""
     return (
-        _murmur2_modulo(chunk, chunk.key_starts, chunk.key_sizes, chunk.keys, _LARGEST),
-        _murmur2_modulo(chunk, chunk.value_starts, chunk.value_sizes, chunk.values, _LARGEST),
+        span_hashes(chunk.buffer, chunk.key_starts, chunk.key_sizes),
+        span_hashes(chunk.buffer, chunk.value_starts, chunk.value_sizes),
     )
 
 
-def _murmur2_modulo(chunk: Chunk, starts: I64, sizes: I32, cells: Callable[[], Sequence[bytes | None]], modulus: int) -> I32:
-    """Return the hashes of a column without their sign, modulo a number; `cells`: gives it as objects."""
-    kernels = kernel_tier().kernels(len(chunk))
+def span_hashes(buffer: npt.NDArray[np.uint8], starts: I64, sizes: I32) -> I32:
+    """31 bits of murmur2 of each of N spans of a buffer, int32[N]; -1 where the size is: null."""
+    return _murmur2_modulo(buffer, starts, sizes, _LARGEST)
+
+
+def _murmur2_modulo(buffer: npt.NDArray[np.uint8], starts: I64, sizes: I32, modulus: int) -> I32:
+    """Return the hashes of spans without their sign, modulo a number."""
+    _check_spans(buffer, starts, sizes)
+    kernels = kernel_tier().kernels(len(starts))
     if kernels is None:
-        return np.array([-1 if cell is None else key_partition(cell, modulus) for cell in cells()], np.int32)
-    _check_spans(chunk, starts, sizes)
-    hashes = np.empty(len(chunk), np.int32)
-    kernels.murmur2_partitions(chunk.buffer, np.ascontiguousarray(starts), np.ascontiguousarray(sizes), modulus, hashes)
+        spans = zip(starts.tolist(), sizes.tolist(), strict=True)
+        found = [-1 if size < 0 else key_partition(buffer[at : at + size].tobytes(), modulus) for at, size in spans]
+        return np.array(found, np.int32)
+    hashes = np.empty(len(starts), np.int32)
+    kernels.murmur2_partitions(buffer, np.ascontiguousarray(starts), np.ascontiguousarray(sizes), modulus, hashes)
     return hashes

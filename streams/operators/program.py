@@ -153,6 +153,10 @@ class BoundProgram:
         self._slice = own
         for name in own.region.cuts:
             self.works[name] = SlicedWork(self.works[name], name, own)
+        for name in own.region.nodes:
+            work = self.works[name]
+            if isinstance(work, SourceWork):
+                work.restrict(own)
 
     def stop_clock(self) -> None:
         """Have no wall clock from the start: history and micro-batches are computed when they are, not when they happened."""

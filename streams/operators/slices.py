@@ -3,8 +3,8 @@
 Which order records have, what time it is at each of them and which of them are bad is known only by looking at all of them: so
 every slice takes all records, in the order of the task, and runs what stands before the cut in full. Behind the cut, the region,
 an operator is given the rows of its slice alone, and is told where the rows of others have moved its time. The cut is as early
-as it can be: an operator whose results depend on time has none in the region before it, because the rows that would move its
-time are not all there.
+as it can be: at best where a source has read keys, before it decodes anything else. An operator whose results depend on time has
+none in the region before it, because the rows that would move its time are not all there.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
-from zlib import crc32
 
 import numpy as np
 
+from logflume.log import span_hashes
 from logflume.log.records import I64
 
 from .. import graph as g
-from ..columns import Batch
+from ..columns import Batch, Bytes
 from ..vectors.expressions import Mask
 from .operator import Cut, Wiring, Work
+
+_MIXING = np.uint64(0x9E3779B97F4A7C15)
 
 
 @runtime_checkable
@@ -51,7 +53,7 @@ class Region:
     """What is behind the cut of a sub-topology.
 
     Attributes:
-        nodes: the operators that take the rows of a slice alone.
+        nodes: the operators that take the rows of a slice alone; a source of them decodes no other rows.
         cuts: of those that rows come to over the cut, the inputs on which they do.
         timed: those of them that are told of the time.
         stores: what these operators keep.
@@ -78,9 +80,16 @@ class Slice:
                 return np.full(len(batch), self.number == 0)
             owned: Mask = batch.chunk.offsets[batch.rows] % self.count == self.number
             return owned
-        keys = batch.keys.objects()
-        numbers = np.fromiter((0 if key is None else crc32(key) for key in keys), np.int64, len(keys))
-        mine: Mask = numbers % self.count == self.number
+        return self.own_keys(batch.keys)
+
+    def own_keys(self, keys: Bytes) -> Mask:
+        """Return which keys are of this slice; null is of the first.
+
+        What follows from a key's hash modulo some number the keys of a partition have in common: so it is mixed once more.
+        """
+        hashes = span_hashes(*keys.spans())
+        mixed = (hashes.astype(np.uint64) * _MIXING) >> np.uint64(32)
+        mine: Mask = np.where(hashes < 0, 0, mixed % np.uint64(self.count)) == self.number
         return mine
 
     def mutes(self, node: str) -> bool:
@@ -90,10 +99,9 @@ class Slice:
 
 def region_of(wiring: Wiring) -> Region | None:
     """Return what a task can be cut into slices behind; None where that would not be exact, or would share no state."""
-    operators = {name: operator for name, operator in wiring.operators.items() if name not in wiring.sources}
-    if any(operator.has_effects for operator in operators.values()):
+    if any(operator.has_effects for operator in wiring.operators.values()):
         return None
-    cuts = {name: operator.cut(wiring) for name, operator in operators.items()}
+    cuts = {name: operator.cut(wiring) for name, operator in wiring.operators.items()}
     consumers = _consumers(wiring)
     nodes = {name for name, cut in cuts.items() if cut is not Cut.WHOLE}
     while True:

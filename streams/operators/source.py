@@ -23,8 +23,9 @@ from ..expr import WHOLE, Side, columns_used
 from ..seams import StateStore, StoreSpec
 from ..vectors.expressions import Mask
 from ..windows import key_suffix_bytes, store_window
-from .operator import Bind, Operator, RawKey, Task, Wiring, Work
+from .operator import Bind, Cut, Operator, RawKey, Task, Wiring, Work
 from .rows import keep_rows
+from .slices import Slice
 from .versions import is_versioned, keep_versions, versions_spec
 
 _MANY_FORMS = frozenset({"DELIMITED", "JSON"})
@@ -60,6 +61,12 @@ class SourceOperator(Operator[g.Source | g.Repartition]):
 
     def raw_key(self, inputs: Sequence[RawKey | None]) -> RawKey | None:
         return self.node.key_format, self.node.schema.key
+
+    def cut(self, wiring: Wiring) -> Cut:
+        """By keys as they are in the topic; not where decoding makes them, or rows are kept by time or for all slices."""
+        node = self.node
+        is_whole = g.is_global(node) or is_versioned(node) or node.schema.window is not None or self.is_key_rewritten
+        return Cut.WHOLE if is_whole else Cut.ROWS
 
     def plan(self, wiring: Wiring) -> Bind:
         return lambda task: SourceWork(self, wiring, task)
@@ -120,6 +127,11 @@ class SourceWork(Work):
         is_whole = (Side.VALUE, WHOLE) in wiring.needs[operator.node.name] and not g.is_bare(operator.node.schema)
         self._object_class = value_class if is_whole and is_object_class(value_class) else None
         self._never_null = [] if operator.typed_class is None else sorted(never_null(operator.typed_class))
+        self._slice: Slice | None = None
+
+    def restrict(self, own: Slice) -> None:
+        """Decode the records of a slice of the task alone."""
+        self._slice = own
 
     def process(self, batch: Batch, source: str) -> None:
         raise AssertionError("a source has no input but its topic")
@@ -156,11 +168,15 @@ class SourceWork(Work):
             keys = self._forms.unified(keys)
         times = np.ascontiguousarray(chunk.timestamps_ms[start:stop])
         batch = Batch(node.schema, times, keys, {}, chunk=chunk, rows=rows, order=places << PATH_BITS, path_bits=PATH_BITS)
+        if self._slice is not None:
+            chosen = np.flatnonzero(self._slice.own(batch))
+            chunk, start, stop = chunk.take(chosen + start), 0, len(chosen)
+            batch = batch.take(chosen)
         if self._branches > 1:
             batch = batch.branch(self._branch, self._branches)
-        is_bad = times < 0
+        is_bad = batch.times < 0
         if is_bad.any():
-            self._report(batch, is_bad, "negative_time", times)
+            self._report(batch, is_bad, "negative_time", batch.times)
         if self._is_table:
             is_null = chunk.key_sizes[start:stop] < 0
             self._report(batch, is_null & ~is_bad, "null_key", None)

@@ -128,7 +128,8 @@ class StreamJoinWork(Work):
 
     @property
     def slack_ms(self) -> int:
-        return self._node.grace_ms
+        """Rows are seen for both parts of the window and the grace, and met within one: the other part is a grace too."""
+        return self._node.grace_ms + min(self._node.before_ms, self._node.after_ms)
 
     def moves_time(self, batch: Batch) -> Mask:
         moves = has_key(batch)

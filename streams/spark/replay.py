@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -28,12 +29,15 @@ from logflume.streams.runtime.status import LeftOut, added_up
 from logflume.streams.runtime.task import Task, task_name
 from logflume.streams.seams import SubTopology
 from logflume.streams.state import Checkpoint, TaskState, gather
+from logflume.streams.state.store import Store
 from logflume.streams.state.windows import window_start
 
 FLUSH_RECORDS = 500_000
 
 Work = Callable[[Task, TaskState], Iterator[tuple[int, int]]]
 """Does something with a task and its stores, bit by bit; yields (records, changes) of each bit."""
+_Changed = dict[str, dict[bytes, None] | None]
+"""Store -> the keys that have changed; None: of all that it holds afterwards."""
 Ordered = tuple[Chunk, I64]
 """A chunk, and the times in ms by which its records come among those of other inputs."""
 
@@ -266,7 +270,7 @@ class Replay:
         if is_new:
             self._rebuild(task, state)
         yield from self._load_tables(task, state)
-        changed: dict[str, dict[bytes, None]] = {store: {} for store in state.stores}
+        changed: _Changed = {store: None if self._is_from_nothing else {} for store in state.stores}
         records = since_flush = 0
         for done, changes in self._process(task) if self.work is None else self.work(task, state):
             records, since_flush = records + done, since_flush + changes
@@ -282,7 +286,8 @@ class Replay:
         is_first = self.own is None or self.own.number == 0
         for store in sorted(set(changed) - set(self.subtopology.table_sources)):
             if is_first or (self.own is not None and store in self.own.region.stores):
-                yield from changelog_of(state, store, list(changed[store]))
+                keys = changed[store]
+                yield from changelog_of(state, store, None if keys is None else list(keys))
         yield TaskEnd(end, records + self.read_records if is_first else 0, dict(problems.counts), problems.left_out())
 
     def _process(self, task: Task) -> Iterator[tuple[int, int]]:
@@ -315,7 +320,12 @@ class Replay:
     def _is_caught_up(self, partition: TopicPartition) -> bool:
         return next(each.is_exhausted for each in self.inputs if each.partition == partition)
 
-    def _commit(self, task: Task, state: TaskState, changed: dict[str, dict[bytes, None]]) -> Iterator[OutputRows | LetterRows]:
+    @property
+    def _is_from_nothing(self) -> bool:
+        """Whether all that the stores hold afterwards has changed: millions of keys need not be remembered then."""
+        return not self.start.inputs
+
+    def _commit(self, task: Task, state: TaskState, changed: _Changed) -> Iterator[OutputRows | LetterRows]:
         task.flush()
         for columns in task.take_outputs():
             yield output_rows(columns.node, columns, is_slice=self.own is not None)
@@ -325,7 +335,9 @@ class Replay:
             yield LetterRows(chunk_of_letters(self.dead_letter_topic, letters))
         dirty = state.encode_dirty()
         for store, entries in dirty.items():
-            changed[store].update(dict.fromkeys(entries.keys))
+            keys = changed[store]
+            if keys is not None:
+                keys.update(dict.fromkeys(entries.keys))
         state.commit(dirty, task.checkpoint())
 
     def _end_checkpoint(self, task: Task) -> Checkpoint:
@@ -340,24 +352,29 @@ def output_rows(node: str, columns: Columns, *, is_slice: bool = False) -> Outpu
     return OutputRows(node, columns.chunk(), times, np.concatenate(columns.causes) if is_slice else None)
 
 
-def changelog_of(state: TaskState, store: str, keys: list[bytes], *, batch_records: int = 50_000) -> Iterator[ChangelogRows]:
-    """Yield the changelog records of these keys of a store as of its last commit; nothing for expired windows.
+def changelog_of(
+    state: TaskState, store: str, keys: list[bytes] | None, *, batch_records: int = 50_000
+) -> Iterator[ChangelogRows]:
+    """Yield the changelog records of these keys of a store as of its last commit (None: of all that it holds); nothing for
+    expired windows.
 
     They are what is on disk, byte for byte, or a tombstone.
     """
     found = state.stores[store]
     layout, decode = found.layout, found.codec.decode
+    rows = found.scan_encoded() if keys is None else _on_disk(state, found, keys, batch_records)
     if layout is not None:
         alive = layout.oldest_alive(found.stream_time_ms)
-        keys = [key for key in keys if window_start(key) >= alive]
+        rows = ((key, value) for key, value in rows if value is not None and window_start(key) >= alive)
+    while part := list(islice(rows, batch_records)):
+        times = [0 if value is None else max(decode(value).timestamp_ms, 0) for _, value in part]
+        yield ChangelogRows(store, [key for key, _ in part], [value for _, value in part], times)
+
+
+def _on_disk(state: TaskState, store: Store, keys: list[bytes], batch_records: int) -> Iterator[tuple[bytes, bytes | None]]:
     for at in range(0, len(keys), batch_records):
         part = keys[at : at + batch_records]
-        values = state.db.get_many([found.disk_key(key) for key in part])
-        if layout is not None:
-            part = [key for key, value in zip(part, values, strict=True) if value is not None]
-            values = [value for value in values if value is not None]
-        times = [0 if value is None else max(decode(value).timestamp_ms, 0) for value in values]
-        yield ChangelogRows(store, part, values, times)
+        yield from zip(part, state.db.get_many([store.disk_key(key) for key in part]), strict=True)
 
 
 def by_own_times(chunks: Iterable[Chunk]) -> Iterator[Ordered]:

@@ -155,7 +155,7 @@ def slices_of(step: StepPlan, topics: frozenset[str], tables: frozenset[str], pa
 
     Each slice reads and decodes all records of its partition, so that more of them than SLICES_MAX hardly save time.
     """
-    busy = sum(1 for tp, whole in step.ranges.items() if tp.topic in topics and len(whole)) or partitions
+    busy = len({tp.partition for tp, whole in step.ranges.items() if tp.topic in topics and len(whole)}) or partitions
     if sum(len(whole) for tp, whole in step.ranges.items() if tp.topic not in tables) < SLICES_FROM_RECORDS:
         return 1
     return max(1, min(-(-cores // busy), SLICES_MAX))

@@ -219,6 +219,12 @@ class Store:
         assert self._db is not None
         return scan_entries(self._db, self._prefix, self.layout, self.codec, start, stop)
 
+    def scan_encoded(self) -> Iterator[tuple[bytes, bytes | None]]:
+        """Yield key and encoded entry of all that is committed, expired ones included, in the order in which they lie on disk."""
+        assert self._db is not None
+        head = len(self._prefix) + (WINDOW_START_BYTES if self.layout else 0)
+        return ((key[head:], data) for key, data in self._db.scan(self._prefix, after_prefix(self._prefix)))
+
     # -- task commit -----------------------------------------------------------------------------------------------------
 
     def encode_dirty(self) -> Dirty:

@@ -24,7 +24,17 @@ class Refund(msgspec.Struct):
     price: float | None = None
 
 
-JOINS = ("inner", "left", "outer", "self", "two-readings", "joined-then-windowed", "left-then-windowed")
+JOINS = (
+    "inner",
+    "ungraced",
+    "left",
+    "outer",
+    "ungraced-outer",
+    "self",
+    "two-readings",
+    "joined-then-windowed",
+    "left-then-windowed",
+)
 OTHERS = (
     "floats",
     "windowed-floats",
@@ -134,8 +144,10 @@ def _join(app: lf.App, kind: str, sales: lf.Stream, refunds_topic: str, out: str
         sales.join(sales, within=lf.seconds(20), grace=lf.seconds(5), prefix="r_").to(out)
         return
     refunds = app.stream(refunds_topic, Refund, name="others")
-    how = {"left": sales.left_join, "outer": sales.outer_join, "left-then-windowed": sales.left_join}.get(kind, sales.join)
-    joined = how(refunds, within=lf.seconds(20), grace=lf.seconds(5), prefix="r_")
+    outer = {"left": sales.left_join, "left-then-windowed": sales.left_join}
+    outer |= dict.fromkeys(("outer", "ungraced-outer"), sales.outer_join)
+    grace = 0 if kind.startswith("ungraced") else lf.seconds(5)
+    joined = outer.get(kind, sales.join)(refunds, within=lf.seconds(20), grace=grace, prefix="r_")
     if kind.endswith("then-windowed"):
         by_item = joined.group_by(col.r_item).window(lf.tumbling(seconds=60, grace=0))
         by_item.aggregate(n=lf.count(), total=lf.sum(col.price)).to(out)

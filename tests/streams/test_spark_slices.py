@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logflume.log import Chunk, Log, TopicPartition, connect
+from logflume.streams.columns import Batch
 from logflume.streams.kernels import kernel_loader
+from logflume.streams.operators.stream_join import StreamJoinWork
 from logflume.streams.runtime.topics import prepare_topics
 from logflume.streams.seams import Plan, SubTopology
 from logflume.streams.spark.backfill import plan_backfill
@@ -186,8 +188,7 @@ def test_what_can_be_cut(kind: str) -> None:
         assert len(region.stores) == 1  # the table is there in full in each slice: its rows decide which sales come to the window
     else:
         assert region is not None
-        kept = {spec.name for spec in sub.program.stores} - set(sub.table_sources)
-        assert region.stores == kept
+        assert region.stores == {spec.name for spec in sub.program.stores} - set(sub.global_stores())
 
 
 def test_tasks_are_cut_where_partitions_leave_cores_idle() -> None:
@@ -203,3 +204,36 @@ def test_tasks_are_cut_where_partitions_leave_cores_idle() -> None:
         step = StepPlan(loader("app", "sessions", "sales", "refunds"), "nowhere:1", ranges, {"sales": PARTITIONS}, {})
         (stage,) = stages_of(step, plan, records_per_range=100, cores=cores, least=records + 1, slices=None)
         assert stage.count == expected
+
+
+def test_a_join_without_grace_takes_records_in_order_together(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"app{next(_numbers)}"
+    topics = f"{name}-sales", f"{name}-refunds"
+    for topic in topics:
+        log.admin().create_topic(topic, partitions=1)
+    value = b'{"shop":"s","item":"a","amount":1,"price":2}'
+    send(log, name, [(topic, i // 2, b"k%d" % (i // 2), value, 0) for i in range(400) for topic in ("sales", "refunds")])
+    load = loader(name, "ungraced", *topics)
+    plan = load()
+    step = StepPlan(load, log.where, plan_backfill(load, log.where).ranges, prepare_topics(plan, log.admin()).partitions, {})
+    whole = Computed(step, plan, 1)
+    taken: list[int] = []
+    process_all = StreamJoinWork.process_all
+
+    def noting(work: StreamJoinWork, batches: Sequence[tuple[str, Batch]]) -> None:
+        taken.append(sum(len(batch) for _, batch in batches))
+        process_all(work, batches)
+
+    monkeypatch.setattr(StreamJoinWork, "process_all", noting)
+    assert Computed(step, plan, 2).results == whole.results
+    assert sum(taken) == 800
+    assert len(taken) < 20
+
+
+@pytest.mark.parametrize("kind", ["inner", "looked-up"])
+def test_tasks_of_two_topics_are_cut_as_those_of_one(kind: str) -> None:
+    ranges = {TopicPartition(topic, 0): OffsetRange(topic, 0, 0, SLICES_FROM_RECORDS) for topic in ("sales", "refunds")}
+    load = loader("app", kind, "sales", "refunds")
+    step = StepPlan(load, "nowhere:1", ranges, dict.fromkeys(("sales", "refunds"), 1), {})
+    (stage,) = stages_of(step, load(), records_per_range=None, cores=2, slices=None)
+    assert stage.slices == 2
