@@ -14,7 +14,7 @@ WORKERS ?= 3
 # Where Python may not write bytecode (PYTHONDONTWRITEBYTECODE, common in containers), each start would compile all sources anew.
 SOURCES := log streams sql connect logflume examples
 
-.PHONY: help setup bytecode java kerberos demo test check format soak kills fuzz mutants bench docs sbom clean
+.PHONY: help setup bytecode java kerberos demo test check format soak kills spark-at-scale fuzz mutants bench docs sbom clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -58,6 +58,9 @@ soak: $(READY) ## ten minutes of clients while the broker is killed every few se
 
 kills: $(READY) ## kill applications of every family and their broker, damage their disks, compare; ARGS="--records 1000000 --families sql"
 	@$(BIN)/python -m tests.kills $(ARGS)
+
+spark-at-scale: $(READY) java ## histories of every family on Spark, then live, against live over all; ARGS="--records 1000000 --families sql"
+	@$(BIN)/python -m tests.spark_at_scale $(ARGS)
 
 fuzz: $(READY) ## ten minutes of hostile frames beside honest clients, then a restart and a full read-back; ARGS="--seconds 60"
 	@$(BIN)/python -m tests.fuzz $(ARGS)

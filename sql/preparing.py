@@ -36,6 +36,11 @@ class PreparedQuery:
     what: str
     replaces: str | None = None
 
+    @property
+    def dead_letter_topic(self) -> str | None:
+        """Where it keeps records that cannot be processed."""
+        return self.planned.query.dead_letter_topic
+
     def compile(self) -> Plan:
         """Return the query as the streams runtime runs it. Picklable as a bound method, for Spark's workers."""
         return compile_query(self.planned, self.application)
@@ -79,7 +84,7 @@ def checked(
 
 def start(prepared: PreparedQuery, compiled: Plan, following: Following) -> Message:
     """Record a prepared query: from now on it runs, here or where the service's queries run."""
-    letters = prepared.planned.query.dead_letter_topic
+    letters = prepared.dead_letter_topic
     with following.lock:
         if letters is not None:
             ensure_dead_letter_topic(following.log.admin(), letters)

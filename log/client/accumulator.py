@@ -29,6 +29,7 @@ class PartitionQueue:
     """One partition's batches: `waiting` in the order they must be appended, `in_flight` in order of their sequences.
 
     `is_recovering`: a batch came back to be sent again; until no such batch is left, one at a time is sent.
+    `known_producer_id`: under which a batch was acknowledged last.
     `has_gap`: a batch was given up, so that the broker refuses the sequences behind it.
     `sent_again_for`: why a batch came back last, until one is acknowledged.
     `failing_since_s`, `has_said`: since when that is so, and whether it was said.
@@ -41,6 +42,7 @@ class PartitionQueue:
     next_order: int = 0
     not_before_s: float = 0.0
     is_recovering: bool = False
+    known_producer_id: int = -1
     has_gap: bool = False
     sent_again_for: LogflumeError | None = None
     failing_since_s: float = 0.0

@@ -220,11 +220,15 @@ class Sender:
         return batch.created_s + self._linger_s - now_s
 
     def _may_send(self, queue: PartitionQueue, batch: PendingBatch) -> bool:
-        if queue.is_recovering and queue.in_flight:
+        if queue.in_flight and (queue.is_recovering or not self._is_known(queue)):
             return False
         if self._identity.is_stale and batch.sequence < 0:
             return False
         return len(queue.in_flight) < MAX_IN_FLIGHT
+
+    def _is_known(self, queue: PartitionQueue) -> bool:
+        """Whether the broker refuses what has overtaken a batch: of a producer that it does not know it takes any sequence."""
+        return not self._identity.is_idempotent or queue.known_producer_id == self._identity.producer_id
 
     def _take(self, queue: PartitionQueue) -> PendingBatch:
         batch = queue.waiting.popleft()
@@ -305,7 +309,7 @@ class Sender:
 
     def _acknowledge(self, queue: PartitionQueue, batch: PendingBatch, base_offset: int, append_time_ms: int) -> None:
         queue.in_flight.remove(batch)
-        queue.sent_again_for, queue.has_said = None, False
+        queue.sent_again_for, queue.has_said, queue.known_producer_id = None, False, self._identity.producer_id
         if queue.is_recovering and not queue.in_flight:
             queue.is_recovering = bool(queue.waiting and queue.waiting[0].sequence >= 0)
         self._settled.append((batch, (base_offset, append_time_ms)))

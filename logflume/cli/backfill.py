@@ -21,6 +21,7 @@ from logflume.cli.stopping import Interrupts
 from logflume.log import InvalidInput, ProgressLine
 
 if TYPE_CHECKING:
+    from logflume.streams.runtime import EngineOptions
     from logflume.streams.seams import Plan
     from logflume.streams.spark import BackfillPlan, BackfillReport, SparkSettings
     from logflume.streams.spark.steps import StageDone, StepRunner
@@ -107,7 +108,8 @@ def backfill(
         if job.is_done and not dry_run:
             say(f"its history was handed over by a run that ended then; {job.start()}", as_json)
             return
-        planned = plan_backfill(job.load_plan, address, history=history, keep=checkpoint, replaces=replaces or job.replaces)
+        taken = replaces or job.replaces
+        planned = plan_backfill(job.load_plan, address, history=history, keep=checkpoint, replaces=taken, settings=job.settings)
         if dry_run:
             show_estimates([planned], engine, settings, as_json)
             return
@@ -161,7 +163,8 @@ def run_all(
             "what takes the place of an application or a query is given alone: one takes the place of one, which has to be "
             "stopped in the middle of its hand-over"
         )
-    planned = plan_together([job.load_plan for job in jobs], address, history=history, keep=checkpoint)
+    loads, options = [job.load_plan for job in jobs], [job.settings for job in jobs]
+    planned = plan_together(loads, address, history=history, keep=checkpoint, settings=options)
     if dry_run:
         show_estimates(planned, engine, settings, as_json)
         return
@@ -176,6 +179,7 @@ class Job:
 
     Attributes:
         start: starts the live query, and says so.
+        settings: what it runs with; None: as its file says.
         replaces: the application of the query whose place it takes.
         stop_old: stops that one.
         is_done: it has been handed over, and only what follows is left.
@@ -183,6 +187,7 @@ class Job:
 
     load_plan: Callable[[], Plan]
     start: Callable[[], str]
+    settings: EngineOptions | None = None
     replaces: str | None = None
     stop_old: Callable[[], None] = lambda: None
     is_done: bool = False
@@ -198,6 +203,7 @@ def opened(log: Any, file: Path | None, execute: str | None, functions: Path | N
         return
     from logflume.sql import SqlEngine
     from logflume.sql.function_files import functions_at
+    from logflume.streams.runtime import EngineOptions
     from logflume.streams.spark import is_handed_over, is_replaced
 
     assert execute is not None
@@ -206,14 +212,14 @@ def opened(log: Any, file: Path | None, execute: str | None, functions: Path | N
         SqlEngine(log, Path(scratch), runs_queries=False, library=functions_at(functions)) as engine,
     ):
         prepared = engine.prepare(execute)
-        old = prepared.replaces
+        settings, old = EngineOptions(dead_letter_topic=prepared.dead_letter_topic), prepared.replaces
         if old is None:
             is_done = is_handed_over(log, prepared.application)  # the catalog does not know it
-            yield Job(prepared.compile, lambda: engine.start(prepared).text, is_done=is_done)
+            yield Job(prepared.compile, lambda: engine.start(prepared).text, settings, is_done=is_done)
             return
         replaced = engine.application_of(old)
         if is_replaced(log, replaced, prepared.application):
-            yield Job(prepared.compile, lambda: engine.start(prepared).text, is_done=True)
+            yield Job(prepared.compile, lambda: engine.start(prepared).text, settings, is_done=True)
             return
         stopped: list[str] = []
 
@@ -222,7 +228,7 @@ def opened(log: Any, file: Path | None, execute: str | None, functions: Path | N
             list(engine.execute(f"PAUSE `{old}`;"))
 
         try:
-            yield Job(prepared.compile, lambda: engine.start(prepared).text, replaced, stop_old)
+            yield Job(prepared.compile, lambda: engine.start(prepared).text, settings, replaced, stop_old)
         except BaseException:
             for query_id in stopped:
                 list(engine.execute(f"RESUME `{query_id}`;"))
@@ -298,6 +304,7 @@ def show_plan(planned: BackfillPlan, as_json: bool, more: Mapping[str, Any] | No
             "application": planned.application,
             "stores": planned.stores,
             "results": planned.result_topics,
+            "dead_letters": planned.dead_letter_topic,
             "cut": [{"topic": t, "partition": p, "start": a, "archived": x, "cut": b} for t, p, a, x, b, _ in rows],
         }
         print(json.dumps(fields | dict(more or {})))
@@ -305,6 +312,8 @@ def show_plan(planned: BackfillPlan, as_json: bool, more: Mapping[str, Any] | No
     print(f"application  {planned.application}")
     print(f"stores       {', '.join(planned.stores) or 'none'}")
     print(f"results      {', '.join(planned.result_topics) or 'none'}")
+    if planned.dead_letter_topic is not None:
+        print(f"dead letters {planned.dead_letter_topic}")
     print(f"history      {planned.records:,} offsets")
     print_rows(("topic", "partition", "start", "archived to", "cut", "offsets"), rows, as_json=False)
 

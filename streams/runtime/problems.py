@@ -6,7 +6,7 @@ import logging
 import traceback
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from logflume.log import InvalidInput, LogflumeError
@@ -60,6 +60,11 @@ class DeadLetter:
     value: bytes | None
     timestamp_ms: int
     headers: Headers
+
+    def with_facts(self, facts: Mapping[str, object]) -> DeadLetter:
+        """Return it with other facts in place of those of these names."""
+        told = {f"{HEADER_PREFIX}{name}": str(value).encode() for name, value in facts.items()}
+        return replace(self, headers=tuple((name, told.get(name, value)) for name, value in self.headers))
 
 
 def chunk_of_letters(topic: str, letters: Sequence[DeadLetter]) -> Chunk:
@@ -206,12 +211,12 @@ def _letter(record: Record, facts: Mapping[str, object]) -> DeadLetter:
     return DeadLetter(record.key, record.value, max(record.timestamp_ms, 0), (*record.headers, *headers))
 
 
-def letter_facts(record: Record) -> dict[str, str]:
-    """Return what the headers of a dead letter say of it; nothing for a record that is none."""
-    found = ((name, value) for name, value in record.headers if name.startswith(HEADER_PREFIX) and value is not None)
+def letter_facts(headers: Headers) -> dict[str, str]:
+    """Return what the headers of a dead letter say of it; nothing for those of a record that is none."""
+    found = ((name, value) for name, value in headers if name.startswith(HEADER_PREFIX) and value is not None)
     return {name.removeprefix(HEADER_PREFIX): value.decode(errors="replace") for name, value in found}
 
 
 def log_lost_letter(record: Record, cause: object) -> None:
     """Say what not even the dead letter topic takes; where it came from is in its headers."""
-    _log.error("the dead letter topic does not take a record, which is lost: %s: %s", letter_facts(record), cause)
+    _log.error("the dead letter topic does not take a record, which is lost: %s: %s", letter_facts(record.headers), cause)

@@ -54,7 +54,7 @@ def _send_back(producer: Producer, group: str, records: list[Record], counts: Co
     places: dict[TopicPartition, OffsetAndMetadata] = {}
     stopped: InvalidInput | None = None
     for record in records:
-        facts = letter_facts(record)
+        facts = letter_facts(record.headers)
         if "topic" not in facts:
             stopped = InvalidInput(
                 f"{record.topic}-{record.partition} offset {record.offset} is no dead letter: it does not say where it came from "

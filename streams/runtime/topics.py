@@ -136,17 +136,23 @@ _TIME_LIMIT = "message.timestamp.after.max.ms"
 _TAKE_ALL = {"max.message.bytes": str(16 * 1024**2), _TIME_LIMIT: str((1 << 63) - 1)}
 """Event times may lie ahead, and what the engine makes of a record may be larger than it was."""
 _REPARTITION_CONFIGS = {"cleanup.policy": "delete", "message.timestamp.type": "CreateTime", **_KEEP_ALL, **_TAKE_ALL}
+DEAD_LETTER_PARTITIONS = 1
 _DEAD_LETTER_CONFIGS = {"cleanup.policy": "delete", **_KEEP_ALL, **_TAKE_ALL}
 """A dead letter keeps the time of its record, by which retention would take it for old."""
 
 
 def ensure_dead_letter_topic(admin: Admin, topic: str) -> None:
-    """Create a dead letter topic if it does not exist. Raises InvalidInput: letters would replace each other in it."""
-    _create(admin, {topic: NewTopic(1, _DEAD_LETTER_CONFIGS)})
+    """Create a dead letter topic if it does not exist. Raises as `check_dead_letter_topic`."""
+    _create(admin, {topic: NewTopic(DEAD_LETTER_PARTITIONS, _DEAD_LETTER_CONFIGS)})
+    check_dead_letter_topic(admin, topic)
+
+
+def check_dead_letter_topic(admin: Admin, topic: str) -> None:
+    """Raise InvalidInput where a dead letter topic exists in which letters would replace each other."""
     try:
         rules = rules_of(admin.topic_configs(topic))
     except LogflumeError:
-        return  # not allowed to ask
+        return  # not there, or not allowed to ask
     if rules.needs_key:
         raise InvalidInput(
             f"the dead letter topic {topic!r} is compacted, so of the letters of one key the last alone would be kept; choose "

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from logflume.log import InvalidInput
-from logflume.streams.runtime import Handlers
+from logflume.streams.runtime import EngineOptions
 from logflume.streams.seams import Plan
 
 
@@ -27,9 +27,9 @@ class AppFile:
         plan: Plan = app_of(self._here()).plan()
         return plan
 
-    def handlers(self) -> Handlers:
-        """Return what it says becomes of records that cannot be processed."""
-        found: Handlers = app_of(self._here()).settings().handlers
+    def settings(self) -> EngineOptions:
+        """Return what it says that it runs with."""
+        found: EngineOptions = app_of(self._here()).settings()
         return found
 
     def _here(self) -> Path:

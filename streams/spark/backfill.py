@@ -22,9 +22,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from logflume.log import InvalidInput, Log, Producer, TopicPartition, connect
+from logflume.streams.runtime import EngineOptions
 from logflume.streams.runtime.handlers import SKIPPING, Handlers
 from logflume.streams.runtime.positions import Claim
-from logflume.streams.runtime.topics import prepare_topics
+from logflume.streams.runtime.topics import (
+    DEAD_LETTER_PARTITIONS,
+    check_dead_letter_topic,
+    ensure_dead_letter_topic,
+    prepare_topics,
+)
 from logflume.streams.seams import Plan
 
 from .applications import AppFile
@@ -39,6 +45,7 @@ from .handover import (
     hand_over_producer,
     install,
     offsets_of,
+    rules_for,
     task_starts,
     write_ahead,
 )
@@ -63,6 +70,7 @@ class BackfillPlan:
         token: tells this run, and those that go on with it, from any other.
         replaces: the application whose place this one shall take; None: none.
         handlers: what becomes of records that cannot be processed.
+        dead_letter_topic: where they are kept; None: they are counted only.
         kept: where the cut and finished stages are kept for a run that goes on with it; None: nowhere.
     """
 
@@ -77,6 +85,7 @@ class BackfillPlan:
     kept: Kept | None = None
     replaces: str | None = None
     handlers: Handlers = SKIPPING
+    dead_letter_topic: str | None = None
 
     @property
     def records(self) -> int:
@@ -92,7 +101,7 @@ def plan_backfill(
     keep: str | None = None,
     replaces: str | None = None,
     cut: Mapping[TopicPartition, OffsetRange] | None = None,
-    handlers: Handlers | None = None,
+    settings: EngineOptions | None = None,
 ) -> BackfillPlan:
     """Freeze the cut: the last stable offset of each source partition as of now, or that of a run that died. Changes nothing.
 
@@ -103,22 +112,24 @@ def plan_backfill(
             its own. Where they begin is for each to say: what is a stream here, from an archive, may be a table there.
         history: an archive of source topics (`archive_topic`), for records that the log does not have any more. Tables are
             read from the log alone: a live application fills its stores from there.
-        handlers: what becomes of records that cannot be processed; None: as the file says that the application is in
-            (`on_problem` and its like), else they are left out.
+        settings: what of them holds here too: what becomes of records that cannot be processed (`on_problem` and its like), and
+            where they are kept (`dead_letter_topic`); None: as the file says that the application is in.
 
     Raises:
         UnknownName: a source topic does not exist.
-        InvalidInput: the application runs already or has committed offsets.
+        InvalidInput: the application runs already or has committed offsets; its dead letter topic is compacted.
         RangeLost: there are records between the archive and the log that neither has.
     """
     plan = load_plan()
     turns_of(plan)  # refuses what no job computes
-    if handlers is None:
-        handlers = load_plan.handlers() if isinstance(load_plan, AppFile) else SKIPPING
+    if settings is None:
+        settings = load_plan.settings() if isinstance(load_plan, AppFile) else EngineOptions()
     kept = None if keep is None else Kept(keep)
     former = None if kept is None else kept.cut(plan)
     with connect(where) as log:
         check_unused(log, plan.application)
+        if settings.dead_letter_topic is not None:
+            check_dead_letter_topic(log.admin(), settings.dead_letter_topic)
         if replaces is not None:
             check_replaceable(log, plan.application, replaces)
         held = claim_of(log, plan.application, is_stable=False)
@@ -152,26 +163,33 @@ def plan_backfill(
         token,
         kept,
         replaces,
-        handlers,
+        settings.handlers,
+        settings.dead_letter_topic,
     )
 
 
 def plan_together(
-    loads: Sequence[Callable[[], Plan]], where: str, *, history: str | None = None, keep: str | None = None
+    loads: Sequence[Callable[[], Plan]],
+    where: str,
+    *,
+    history: str | None = None,
+    keep: str | None = None,
+    settings: Sequence[EngineOptions | None] | None = None,
 ) -> list[BackfillPlan]:
     """Freeze one cut for several applications that are computed together; see `plan_backfill`.
 
     Args:
+        settings: of each; None: as their files say.
         keep: a directory that has one for each application.
 
     Raises:
         InvalidInput: one reads what another writes, so that it has no history yet; or two have the same name.
     """
     plans: list[BackfillPlan] = []
-    for load_plan in loads:
+    for load_plan, its in zip(loads, settings or [None] * len(loads), strict=True):
         own = _kept_of(load_plan(), keep)
         cut = {tp: whole for plan in plans for tp, whole in plan.ranges.items()}
-        plans.append(plan_backfill(load_plan, where, history=history, keep=own, cut=cut))
+        plans.append(plan_backfill(load_plan, where, history=history, keep=own, cut=cut, settings=its))
     names = Counter(plan.application for plan in plans)
     if len(names) < len(plans):
         raise InvalidInput(
@@ -267,7 +285,7 @@ def _begun(log: Log, backfill: BackfillPlan, failpoint: Callable[[str], None]) -
         ours = claim(log, plan, inputs_of(plan, backfill.ranges), backfill.token, replaces=backfill.replaces or "")
         try:
             failpoint("after-claim")
-            partitions = prepare_topics(plan, log.admin()).partitions
+            partitions = {**prepare_topics(plan, log.admin()).partitions, **_letter_partitions(log, backfill)}
             failpoint("after-topics")
             step = StepPlan(
                 backfill.load_plan,
@@ -278,6 +296,8 @@ def _begun(log: Log, backfill: BackfillPlan, failpoint: Callable[[str], None]) -
                 archive=backfill.archive,
                 kept=kept,
                 handlers=backfill.handlers,
+                rules=rules_for(log, plan, backfill.dead_letter_topic),
+                dead_letter_topic=backfill.dead_letter_topic,
             )
             yield _Begun(backfill, plan, producer, ours, step)
         except BaseException:
@@ -286,6 +306,23 @@ def _begun(log: Log, backfill: BackfillPlan, failpoint: Callable[[str], None]) -
             else:
                 release(log, ours)
             raise
+
+
+def _letter_partitions(log: Log, backfill: BackfillPlan) -> dict[str, int]:
+    """Return how many partitions the dead letter topic has, or will have: it is made when there is something to write.
+
+    Others may keep theirs there by the time at which what a failed backfill has made is removed.
+    """
+    topic = backfill.dead_letter_topic
+    if topic is None:
+        return {}
+    is_there = log.admin().find_topics([topic])
+    return {topic: log.admin().describe_topics([topic])[topic].partitions if is_there else DEAD_LETTER_PARTITIONS}
+
+
+def _ensure_letters(log: Log, backfill: BackfillPlan) -> None:
+    if backfill.dead_letter_topic is not None:
+        ensure_dead_letter_topic(log.admin(), backfill.dead_letter_topic)
 
 
 def _at_once(
@@ -299,11 +336,22 @@ def _at_once(
     def compute(target: Target) -> StepWritten:
         done = runner.run_at_once(step, plan, target, on_progress)
         check_partitions(log, backfill.ranges)
+        _ensure_letters(log, backfill)
         return done
 
     with enough_time(log, begun.producer, plan.application, 0):
         inputs = inputs_of(plan, backfill.ranges)
-        return compute_into(log, begun.producer, plan, begun.ours, inputs, compute, on_progress=on_progress, failpoint=failpoint)
+        return compute_into(
+            log,
+            begun.producer,
+            plan,
+            begun.ours,
+            inputs,
+            compute,
+            dead_letter_topic=backfill.dead_letter_topic,
+            on_progress=on_progress,
+            failpoint=failpoint,
+        )
 
 
 def _hand_over(
@@ -325,7 +373,8 @@ def _hand_over(
     switch: Switch | None = None
     if backfill.replaces is not None:
         on_stopping()
-        switch, rest = take_place(log, plan, begun.ours, inputs_of(plan, backfill.ranges), on_progress)
+        inputs, letters = inputs_of(plan, backfill.ranges), backfill.dead_letter_topic
+        switch, rest = take_place(log, plan, begun.ours, inputs, letters, on_progress)
         failpoint("after-stop")
         starts = task_starts(plan, offsets_of(plan, result.ends))
         ranges = {**backfill.ranges, **rest}  # global tables as they were at the cut
@@ -333,6 +382,7 @@ def _hand_over(
         entries += write_ahead(plan, later, backfill.token, on_progress=on_progress, failpoint=failpoint)
         result = result.then(later)
         failpoint("after-rest")
+    _ensure_letters(log, backfill)
     with enough_time(log, begun.producer, plan.application, result.results):
         report = install(begun.producer, plan, result, kinds=RESULTS, switch=switch, on_progress=on_progress, failpoint=failpoint)
     result.release()

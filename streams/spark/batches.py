@@ -35,7 +35,7 @@ from logflume.streams.seams import Plan
 from logflume.streams.state import Checkpoint
 
 from .claims import refuse_state
-from .handover import changelogs_of, offsets_of, task_starts
+from .handover import changelogs_of, offsets_of, rules_for, task_starts
 from .membership import Member
 from .ranges import OffsetRange, check_partitions
 from .rows import RowKind
@@ -175,6 +175,7 @@ class Batches:
             str(self.state.path),
             token=uuid.uuid4().hex,
             handlers=self.settings.handlers,
+            rules=rules_for(self.log, self.plan, self.settings.dead_letter_topic),
             dead_letter_topic=self.settings.dead_letter_topic,
         )
         self.state.begin()

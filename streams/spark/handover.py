@@ -51,6 +51,7 @@ from logflume.log import (
     TransportError,
 )
 from logflume.streams.runtime.positions import Claim, read_times, to_offsets
+from logflume.streams.runtime.rules import TopicRules, rules_of
 from logflume.streams.runtime.status import LeftOut, added_up
 from logflume.streams.runtime.task import task_name
 from logflume.streams.seams import Plan, changelog_topic
@@ -61,7 +62,16 @@ from .ranges import OffsetRange
 from .replay import TaskEnd
 from .rows import RowKind
 from .steps import Progress, StageDone, StepResult, StepWritten
-from .writing import MAX_TIMEOUT, BothAtOnce, OneTransaction, OwnTransactions, Target, Written, longest_transaction_ms
+from .writing import (
+    MAX_TIMEOUT,
+    BothAtOnce,
+    OneTransaction,
+    OwnTransactions,
+    Target,
+    Written,
+    chunk_of,
+    longest_transaction_ms,
+)
 
 _UNLIMITED = "transaction.two.phase.commit.enable"
 RESULTS = frozenset({RowKind.SINK})
@@ -99,7 +109,7 @@ class Switch:
     Attributes:
         offsets: what is committed for it.
         tables: topics that hold its table's rows -> partitions: of keys that are not written now the rows are deleted.
-        streams: topics that keep what it has written: nothing of the history is added.
+        streams: topics that keep what it has written, its dead letters too: nothing of the history is added.
     """
 
     application: str
@@ -164,6 +174,16 @@ def write_ahead(
     return written.entries
 
 
+def rules_for(log: Log, plan: Plan, dead_letter_topic: str | None) -> dict[str, TopicRules]:
+    """Return what the topics of an application's results, and of its dead letters, do not take, as far as they say so to us."""
+    found = {}
+    results = {out.topic for sub in plan.subtopologies for out in sub.outputs.values() if not out.is_repartition}
+    for topic in results if dead_letter_topic is None else results | {dead_letter_topic}:
+        with suppress(LogflumeError):  # whoever may not ask is told by the broker, when it is written
+            found[topic] = rules_of(log.admin().topic_configs(topic))
+    return found
+
+
 def changelogs_of(plan: Plan) -> dict[str, str]:
     """Return store -> changelog topic; what is rebuilt from a table's topic has none."""
     stores = [spec.name for sub in plan.subtopologies for spec in sub.program.stores if spec.name not in sub.table_sources]
@@ -209,6 +229,7 @@ def compute_into(
     cut: Mapping[TopicPartition, OffsetRange],
     compute: Callable[[Target], StepWritten],
     *,
+    dead_letter_topic: str | None,
     on_progress: Callable[[Progress], None],
     failpoint: Callable[[str], None],
 ) -> BackfillReport | None:
@@ -235,7 +256,8 @@ def compute_into(
             producer.abort_transaction()
             producer.init_transactions()  # as in `_write`
             return None
-        on_progress(Progress("hand-over: records written", done.written.results + done.written.entries, 0))
+        written = _with_letters(producer, done, dead_letter_topic)
+        on_progress(Progress("hand-over: records written", written.results + written.entries, 0))
         computed, offsets = time.monotonic(), offsets_of(plan, done.ends)
         producer.send_offsets(offsets, group)
         failpoint("after-write")
@@ -243,7 +265,15 @@ def compute_into(
     except BaseException:
         _abort(producer)
         raise
-    return _report(done.ends, done.stages, done.written, offsets, time.monotonic() - computed)
+    return _report(done.ends, done.stages, written, offsets, time.monotonic() - computed)
+
+
+def _with_letters(producer: Producer, done: StepWritten, topic: str | None) -> Written:
+    """Write the dead letters of tasks that have written everything else; return what is written then."""
+    for letters in done.letters:
+        assert topic is not None, "they are not kept without a topic"
+        producer.send_chunk(topic, chunk_of(topic, 0, letters))
+    return replace(done.written, results=done.written.results + sum(letters.num_rows for letters in done.letters))
 
 
 def _report(

@@ -5,8 +5,8 @@ DIR/changelogs.json     the changelogs are written: how many entries
 DIR/<stage>/*.parquet   the rows of a stage; with _SUCCESS beside them once it has all
 
 DIR is seen by all executors: a directory that they share, or what pyarrow and Spark both know (s3a://..., hdfs://...). A stage is
-found again by its place, its shape, the form of its rows and those of all stages before it; with other cores, settings or
-another runner it is computed again.
+found again by its place, its shape, the form of its rows and those of all stages before it, and the dead letter topic; with other
+cores, settings or another runner it is computed again.
 What it was computed with is compared too: what stores and topics mean, the nodes, and the code of the user's functions.
 """
 
@@ -208,6 +208,7 @@ def stage_names(stages: Iterable[Stage], *, is_bundled: bool) -> list[str]:
     told: list[tuple[object, ...]] = [(_ROWS_VERSION, is_bundled)]
     names = []
     for number, stage in enumerate(stages):
+        told.append((stage.work.step.dead_letter_topic,))
         told.append((stage.subtopology, stage.way, stage.count, stage.slices, stage.takes, stage.order, stage.gives))
         names.append(f"stage-{number:03}-{_digest(told)}")
     return names

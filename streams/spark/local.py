@@ -106,7 +106,7 @@ class LocalRunner:
         begun, said = time.monotonic(), []
         (stage,) = self._stages(step, plan)
         for number, batch in enumerate(Tables(step, plan).input(stage), 1):
-            for rows in WrittenAtOnce(Costed(stage.work), step.where, target)(iter([batch])):
+            for rows in WrittenAtOnce.of(stage, step.where, target)(iter([batch])):
                 kinds, values = (rows.column(name).to_pylist() for name in ("kind", "value"))
                 said += [(RowKind(kind), value) for kind, value in zip(kinds, values, strict=True)]
             on_progress(Progress(f"{stage.subtopology}: tasks", number, stage.count))

@@ -11,17 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import msgspec
 import numpy as np
 
 from logflume.log import Chunk, LogflumeError, TopicPartition, key_partitions
+from logflume.log.records import I32
 from logflume.streams.graph import TimeWindow
 from logflume.streams.operators import Merge
 from logflume.streams.runtime.handlers import SKIPPING, Handlers, StreamsError
 from logflume.streams.runtime.merge import Input, Run
 from logflume.streams.runtime.outputs import Columns, TaskOutputs
-from logflume.streams.runtime.problems import TaskProblems
+from logflume.streams.runtime.problems import DeadLetter, TaskProblems, letter_facts
+from logflume.streams.runtime.rules import TopicRules
 from logflume.streams.runtime.status import LeftOut
 from logflume.streams.runtime.task import Task
 from logflume.streams.seams import Entry, StateStore, TaskFunction
@@ -31,7 +34,9 @@ from logflume.streams.state.store import Store
 from logflume.streams.state.windows import window_start
 
 from .forms import RangeForm
-from .replay import OutputRows, output_rows
+from .replay import LetterRows, OutputRows, accepted, letter_rows, output_rows
+
+NO_RULES: Mapping[str, TopicRules] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +91,7 @@ class _Running:
     times_ms: dict[int, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, form: RangeForm, name: str, handlers: Handlers) -> _Running:
-        problems = TaskProblems(name, handlers=handlers, keeps_letters=False)
+    def of(cls, form: RangeForm, problems: TaskProblems) -> _Running:
         outputs = TaskOutputs(form.outputs)
         stores = {spec.name: Store(spec) for spec in form.program.stores}
         return cls(form, problems, outputs, stores, form.program.bind(stores, outputs, problems))
@@ -132,18 +136,26 @@ def run_range(
     readers: Mapping[str, RangeForm],
     partitions: Mapping[str, int],
     *,
+    application: str = "",
     handlers: Handlers = SKIPPING,
-) -> Iterator[OutputRows | PartialRows | RangeEnd | None]:
+    rules: Mapping[str, TopicRules] = NO_RULES,
+    dead_letter_topic: str | None = None,
+) -> Iterator[OutputRows | LetterRows | PartialRows | RangeEnd | None]:
     """Run a form over the chunks of one range, in offset order; give None after each chunk.
 
     Args:
         readers: Repartition node -> form of the sub-topology that reads it, run here on what would be written.
         partitions: topic -> number of partitions.
         handlers: what becomes of records that cannot be processed.
+        rules, dead_letter_topic: see `Replay`.
     """
-    name = f"{form.subtopology}.{source.partition}"
-    own = _Running.of(form, name, handlers)
-    combined = {node: _Running.of(reader, name, handlers) for node, reader in readers.items()}
+
+    def problems() -> TaskProblems:
+        name, keeps = f"{form.subtopology}.{source.partition}", dead_letter_topic is not None
+        return TaskProblems(name, handlers=handlers, keeps_letters=keeps, application=application)
+
+    own = _Running.of(form, problems())
+    combined = {node: _Running.of(reader, problems()) for node, reader in readers.items()}
     own.observe(source.partition, 0, -1)
     time_ms = -1
     for chunk in chunks:
@@ -154,19 +166,24 @@ def run_range(
         own.process(chunk)
         own.outputs.end(run)
         own.observe(source.partition, len(chunk), int(chunk.timestamps_ms.max()))
+        letters: list[DeadLetter] = []
         for columns in own.outputs.take():
             if columns.node in combined:
-                _combine(combined[columns.node], columns.topic, columns, partitions)
+                letters += _combine(combined[columns.node], columns.topic, columns, partitions)
                 continue
-            yield output_rows(columns.node, columns)
+            yield accepted(output_rows(columns.node, columns), columns.topic, rules, own.problems)
+        yield from letter_rows(dead_letter_topic, own.problems.take_letters() + letters, rules)
         yield None
     yield from own.finish(None)
     for node, reader in combined.items():
         yield from reader.finish(form.outputs[node].topic)
 
 
-def _combine(reader: _Running, topic: str, columns: Columns, partitions: Mapping[str, int]) -> None:
-    """Run the reader of a repartition topic on records for it; which partition they would be in matters for times only."""
+def _combine(reader: _Running, topic: str, columns: Columns, partitions: Mapping[str, int]) -> list[DeadLetter]:
+    """Run the reader of a repartition topic on records for it; return what it could not process.
+
+    Which partition they would be in matters for times alone, and for where dead letters say that they are from.
+    """
     chunk = columns.chunk()
     chunk.topic = topic
     chunk.partition = 0
@@ -175,6 +192,15 @@ def _combine(reader: _Running, topic: str, columns: Columns, partitions: Mapping
     for partition in np.unique(targets).tolist():
         times = chunk.timestamps_ms[targets == partition]
         reader.observe(max(partition, 0), len(times), int(times.max()))
+    return [_placed(letter, reader.form.subtopology, targets) for letter in reader.problems.take_letters()]
+
+
+def _placed(letter: DeadLetter, subtopology: str, targets: I32) -> DeadLetter:
+    """Return a dead letter of a record of a chunk with the partition that it would be in, and the task that would take it."""
+    if "offset" not in (facts := letter_facts(letter.headers)):  # no record, but what it made
+        return letter
+    partition = max(int(targets[int(facts["offset"])]), 0)
+    return letter.with_facts({"partition": partition, "task": f"{subtopology}.{partition}"})
 
 
 @dataclass(slots=True)

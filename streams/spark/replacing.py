@@ -6,7 +6,8 @@ the cut is computed too; and one transaction commits the results, the new one's 
 the same), and beside the old one's that its place is taken. Until then a failure or a kill gives the old one back as it was.
 
 A result topic that both write: of a table it holds afterwards what the new one would have there, so rows of keys that it does not
-have are deleted; of a stream it keeps what the old one has written, and the new one's follow from where the old one stopped.
+have are deleted; of a stream it keeps what the old one has written, and the new one's follow from where the old one stopped. So
+it is with dead letters, where both keep them in one topic: a record that is put back from there would come back twice.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from collections.abc import Callable, Mapping
 
 from logflume.log import InvalidInput, Log, OffsetAndMetadata, TopicPartition
 from logflume.streams.runtime.positions import Claim, read_times, refuse_claimed
+from logflume.streams.runtime.problems import letter_facts
 from logflume.streams.seams import Plan
 
 from .claims import claim_of, claim_stopped, replaced
 from .handover import Switch
-from .ranges import OffsetRange, with_records
+from .ranges import OffsetRange, read_range, with_records
 from .steps import Progress
 
 _LOOK_EVERY_S = 0.1
@@ -48,7 +50,12 @@ def is_replaced(log: Log, old: str, new: str) -> bool:
 
 
 def take_place(
-    log: Log, plan: Plan, ours: Claim, ranges: Mapping[TopicPartition, OffsetRange], on_progress: Callable[[Progress], None]
+    log: Log,
+    plan: Plan,
+    ours: Claim,
+    ranges: Mapping[TopicPartition, OffsetRange],
+    dead_letter_topic: str | None,
+    on_progress: Callable[[Progress], None],
 ) -> tuple[Switch, dict[TopicPartition, OffsetRange]]:
     """Wait until the old application is stopped and take it; return what is to be switched, and what it has read since the cut.
 
@@ -66,8 +73,22 @@ def take_place(
     streams = frozenset(shared.keys() - tables.keys())
     if streams:
         _refuse_owed(log, old, offsets, ranges)
+    if dead_letter_topic is not None and _has_letters(log, dead_letter_topic, old):
+        streams |= {dead_letter_topic}
     rest = {tp: OffsetRange(*tp, whole.end, max(whole.end, _position(offsets, tp))) for tp, whole in ranges.items()}
     return Switch(old, replaced(offsets, ours, plan.application), tables, streams), rest
+
+
+def _has_letters(log: Log, topic: str, application: str) -> bool:
+    """Return whether a topic has dead letters of an application."""
+    admin = log.admin()
+    if not admin.find_topics([topic]):
+        return False
+    every = [TopicPartition(topic, p) for p in range(admin.describe_topics([topic])[topic].partitions)]
+    starts, ends = admin.start_offsets(every), admin.end_offsets(every, read_committed=True)
+    wholes = [OffsetRange(*tp, starts[tp], max(starts[tp], ends[tp])) for tp in every]
+    letters = (headers for whole in wholes for chunk in read_range(log, whole) for headers in chunk.headers())
+    return any(letter_facts(headers).get("application") == application for headers in letters)
 
 
 def _position(offsets: Mapping[TopicPartition, OffsetAndMetadata], tp: TopicPartition) -> int:

@@ -12,10 +12,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from logflume.log import Chunk, Headers, TopicPartition
 from logflume.log.records import I64
@@ -24,9 +26,11 @@ from logflume.streams.runtime.handlers import SKIPPING, Handlers
 from logflume.streams.runtime.merge import FOREVER
 from logflume.streams.runtime.opening import TOMBSTONES_SURE_S
 from logflume.streams.runtime.outputs import Columns
-from logflume.streams.runtime.problems import TaskProblems, chunk_of_letters
+from logflume.streams.runtime.problems import DeadLetter, TaskProblems, chunk_of_letters, log_lost_letter
+from logflume.streams.runtime.rules import TopicRules
 from logflume.streams.runtime.status import LeftOut, added_up
 from logflume.streams.runtime.task import Task, task_name
+from logflume.streams.runtime.writer import Refused, take
 from logflume.streams.seams import SubTopology
 from logflume.streams.state import Checkpoint, TaskState, gather
 from logflume.streams.state.store import Store
@@ -156,6 +160,8 @@ class Replay:
     `own`: the slice of the task to run; the records that it takes are counted by the first slice.
     `following`: see `runtime.task.Task`. `is_ahead`: whether all of it is computed again (`turns.Turn`): output rows alone come,
     and what is left out is not told.
+    `rules`: topics of results -> what these do not take. `dead_letter_topic`: where records go that cannot be processed, or that
+    their topic does not take; None: they are counted only.
     """
 
     subtopology: SubTopology
@@ -173,6 +179,7 @@ class Replay:
     following: tuple[str, ...] = ()
     is_ahead: bool = False
     handlers: Handlers = SKIPPING
+    rules: Mapping[str, TopicRules] = field(default_factory=dict)
     dead_letter_topic: str | None = None
     read_records: int = 0
 
@@ -277,6 +284,7 @@ class Replay:
             if since_flush >= self.flush_records:
                 since_flush = 0
                 yield from self._commit(task, state, changed)
+            yield from letter_rows(self.dead_letter_topic, problems.take_letters(), self.rules)  # as they come: there may be many
             yield None
         yield from self._commit(task, state, changed)
         if self.is_ahead:
@@ -328,11 +336,9 @@ class Replay:
     def _commit(self, task: Task, state: TaskState, changed: _Changed) -> Iterator[OutputRows | LetterRows]:
         task.flush()
         for columns in task.take_outputs():
-            yield output_rows(columns.node, columns, is_slice=self.own is not None)
-        letters = task.problems.take_letters()
-        if letters:
-            assert self.dead_letter_topic is not None
-            yield LetterRows(chunk_of_letters(self.dead_letter_topic, letters))
+            rows = output_rows(columns.node, columns, is_slice=self.own is not None)
+            yield rows if self.is_ahead else accepted(rows, columns.topic, self.rules, task.problems)
+        yield from letter_rows(self.dead_letter_topic, task.problems.take_letters(), self.rules)
         dirty = state.encode_dirty()
         for store, entries in dirty.items():
             keys = changed[store]
@@ -350,6 +356,33 @@ def output_rows(node: str, columns: Columns, *, is_slice: bool = False) -> Outpu
     """Return what an output node has collected; of a slice with the places of causes, which whole tasks and ranges do without."""
     times = np.concatenate(columns.times_ms) if columns.times_ms else None
     return OutputRows(node, columns.chunk(), times, np.concatenate(columns.causes) if is_slice else None)
+
+
+def accepted(rows: OutputRows, topic: str, rules: Mapping[str, TopicRules], problems: TaskProblems) -> OutputRows:
+    """Return what a topic takes of the records for it; the others are told of, as whoever writes to the log live does."""
+    kept = _taken(rows.records, rules.get(topic), partial(problems.refused, rows.node, topic))
+    if kept is None:
+        return rows
+    times, causes = (None if column is None else column[kept] for column in (rows.times_ms, rows.causes))
+    return OutputRows(rows.node, take(rows.records, kept), times, causes)
+
+
+def letter_rows(topic: str | None, letters: Sequence[DeadLetter], rules: Mapping[str, TopicRules]) -> Iterator[LetterRows]:
+    """Yield dead letters as records for their topic, if there are any; what even that does not take is logged."""
+    if letters:
+        assert topic is not None, "they are not kept without a topic"
+        chunk = chunk_of_letters(topic, letters)
+        kept = _taken(chunk, rules.get(topic), log_lost_letter)
+        yield LetterRows(chunk if kept is None else take(chunk, kept))
+
+
+def _taken(chunk: Chunk, rules: TopicRules | None, refused: Refused) -> NDArray[np.intp] | None:
+    """Return which records a topic takes, None: all; tell of the others."""
+    now_ms = int(time.time() * 1000)
+    found = [] if rules is None else rules.refused(chunk, now_ms)
+    for at, why in found:
+        refused(next(chunk.slice(at, at + 1).records()), why)
+    return np.delete(np.arange(len(chunk)), [at for at, _ in found]) if found else None
 
 
 def changelog_of(

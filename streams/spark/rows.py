@@ -41,7 +41,7 @@ class RowKind(IntEnum):
     A record of a repartition topic, of a sink topic or of a changelog, the end of a task; from an offset range, an entry of a
     partial store, or the end of the range. FORMER: that a partition of a table's topic is to be looked through for keys that
     have no row any more. WAKE: that a task runs, whether or not a record of a repartition topic comes for it. COST: what a task
-    cost. WRITTEN: what a task has written to the log itself.
+    cost. WRITTEN: what a task has written to the log itself. LETTERS: dead letters of such a task, which the driver writes.
     """
 
     REPARTITION = 0
@@ -54,6 +54,7 @@ class RowKind(IntEnum):
     WAKE = 7
     COST = 8
     WRITTEN = 9
+    LETTERS = 10
 
 
 class RowWriter:

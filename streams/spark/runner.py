@@ -128,7 +128,7 @@ class SparkRunner:
             warned_of_no_executors(self.spark),
             self._watched(at, on_progress),
         ):
-            work = WrittenAtOnce(Costed(stage.work), sent.where, target)
+            work = WrittenAtOnce.of(stage, sent.where, target)
             rows = _numbers(self.spark, stage).mapInArrow(work, ROWS).select("kind", "value").collect()
         said = [(RowKind(row.kind), bytes(row.value)) for row in rows]
         return step_written(stage, said, time.monotonic() - begun)

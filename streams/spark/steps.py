@@ -25,6 +25,7 @@ from logflume.streams.kernels import kernel_loader
 from logflume.streams.operators import OperatorProgram, Region, Slice
 from logflume.streams.runtime.failures import is_fatal
 from logflume.streams.runtime.handlers import SKIPPING, Handlers
+from logflume.streams.runtime.rules import TopicRules
 from logflume.streams.runtime.task import task_name
 from logflume.streams.seams import Plan, SubTopology, changelog_topic
 from logflume.streams.state import Checkpoint
@@ -77,7 +78,8 @@ class StepPlan:
         kept: where finished stages are kept; None: nowhere.
         token: tells this step from any other that uses the same `state_root`.
         handlers: what becomes of records that cannot be processed.
-        dead_letter_topic: where tasks that take record after record keep them, among the results; None: nowhere.
+        rules: topics of results -> what these do not take.
+        dead_letter_topic: where they are kept, among the results; None: nowhere.
     """
 
     load_plan: Callable[[], Plan]
@@ -91,6 +93,7 @@ class StepPlan:
     kept: Kept | None = None
     token: str = ""
     handlers: Handlers = SKIPPING
+    rules: Mapping[str, TopicRules] = field(default_factory=dict)
     dead_letter_topic: str | None = None
 
     def read(self, log: Log, wanted: OffsetRange) -> Iterator[Chunk]:
@@ -149,11 +152,15 @@ class StepResult(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StepWritten:
-    """A step whose tasks have written what they computed: their ends, the stages, and what all of them say."""
+    """A step whose tasks have written what they computed: their ends, the stages, and what all of them say.
+
+    `letters`: dead letters that are still to be written, as Arrow tables: key, value, timestamp_ms, headers.
+    """
 
     ends: list[TaskEnd]
     stages: list[StageDone]
     written: Written
+    letters: list[Any]
 
 
 class StepRunner(Protocol):
@@ -207,16 +214,28 @@ class RangeRunner:
     def prepared(self) -> Run:
         """Plan once, for any number of ranges."""
         prepare_kernels(max((len(wanted) for _, wanted in self.ranges), default=0))
-        forms = forms_of(self.step.load_plan())
+        plan = self.step.load_plan()
+        forms = forms_of(plan)
         form = forms.by_name[self.subtopology]
         readers = {node: forms.combined[out.topic] for node, out in form.outputs.items() if out.topic in forms.combined}
-        return partial(self._run, form, readers)
+        return partial(self._run, plan.application, form, readers)
 
-    def _run(self, form: RangeForm, readers: Mapping[str, RangeForm], log: Log, at: int, read: Read) -> Paced:
+    def _run(self, application: str, form: RangeForm, readers: Mapping[str, RangeForm], log: Log, at: int, read: Read) -> Paced:
         number, wanted = self.ranges[at]
-        step, records = self.step, read(log, wanted)
+        step = self.step
         writer = RowWriter(form.outputs, step.partitions, wanted.partition, number=number)
-        for part in run_range(form, wanted.topic_partition, records, readers, step.partitions, handlers=step.handlers):
+        parts = run_range(
+            form,
+            wanted.topic_partition,
+            read(log, wanted),
+            readers,
+            step.partitions,
+            application=application,
+            handlers=step.handlers,
+            rules=step.rules,
+            dead_letter_topic=step.dead_letter_topic,
+        )
+        for part in parts:
             if part is None:
                 yield None
             else:
@@ -300,6 +319,7 @@ class TaskRunner:
                 following=self.turn.following,
                 is_ahead=self.turn.is_ahead,
                 handlers=self.step.handlers,
+                rules=self.step.rules,
                 dead_letter_topic=self.step.dead_letter_topic,
             )
             writer = RowWriter(sub.outputs, self.step.partitions, partition)

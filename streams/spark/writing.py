@@ -302,7 +302,7 @@ class RowsToLog:
                     log = stack.enter_context(connect(self.where))
                     send = stack.enter_context(self.target.way.writer(log))
                     former = FormerKeys(log, self.target.tables)
-                chunk = _chunk(topic, partition, rows)
+                chunk = chunk_of(topic, partition, rows)
                 former.note(topic, chunk)
                 if kind is not RowKind.FORMER:
                     send(topic, chunk)
@@ -395,7 +395,8 @@ def plain_runs(batches: Iterable[Any]) -> Iterator[Run]:
             yield kind, name, partition, rows.slice(first, stop - first)
 
 
-def _chunk(topic: str, partition: int, rows: Any) -> Chunk:
+def chunk_of(topic: str, partition: int, rows: Rows) -> Chunk:
+    """Return records as a chunk for a partition."""
     blobs = rows.column("headers")
     if blobs.null_count == len(blobs):
         return Chunk.from_arrow(topic, rows, partition=partition)

@@ -83,3 +83,19 @@ def test_a_refused_record_fails_its_transaction_with_the_cause(log: Log) -> None
     producer.commit_transaction()
     assert numbers(log, "plain") == list(range(COUNT))
     assert log.admin().end_offsets([TopicPartition("plain", 0)])
+
+
+def test_a_first_batch_that_is_split_is_not_overtaken_by_what_follows(log: Log) -> None:
+    # A broker that knows nothing of a producer in a partition takes whatever sequence comes first there.
+    partitions = 30
+    log.admin().create_topic("small", partitions=partitions, configs={"max.message.bytes": "300"})
+    with log.producer(transactional_id="splits") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        for partition in range(partitions):
+            for values in ([b"a" * 100] * 9, [b"b"], [b"c"]):
+                chunk = Chunk.from_columns("small", [b"k"] * len(values), values, [1] * len(values))
+                producer.send_chunk("small", chunk, partition=partition)
+        producer.commit_transaction()
+    found = {p: b"".join((record.value or b"")[:1] for record in records) for p, records in read_all(log, "small").items()}
+    assert found == dict.fromkeys(range(partitions), b"a" * 9 + b"bc")

@@ -36,6 +36,7 @@ from logflume.streams.spark.ranges import OffsetRange, read_range
 from ..end_to_end._command import LOGFLUME, run
 from ..end_to_end._delays import DELAYS, flight, load, send, wait_for
 from ..log._server_process import ServerProcess
+from . import _letter_apps as dead_letters
 from ._kills import KillOnce
 from ._replace_apps import expected, maker, sell, table
 from ._spark_apps import (
@@ -265,6 +266,26 @@ def test_an_executor_killed_while_it_writes_at_once_loses_and_doubles_nothing(lo
     run_live(log, "batch", "direct", tmp_path / "batch")
     assert keys_as_they_came(log, "batch-out") == keys_as_they_came(log, "alone-out")
     assert final_results(log, "batch-out") != {}
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@NEEDS_JAVA
+def test_spark_keeps_what_is_left_out_once_though_an_executor_is_killed(log: Log, spark: Any, tmp_path: Path) -> None:
+    dead_letters.create_topics(log, "chain", "ranged", "chain-alone", "ranged-alone")
+    dead_letters.sell(log, 0, 300)
+    settings = EngineOptions(dead_letter_topic="letters")
+
+    def run(name: str, kind: str, runner: Any, failpoint: Any = lambda _: None) -> Any:
+        plan = plan_backfill(dead_letters.maker(name, kind), log.where, settings=settings)
+        run_backfill(plan, runner, failpoint=failpoint)
+        return dead_letters.letters_of(log, "letters", name)
+
+    for name, kind, runner in (("chain", "chain", SparkRunner(spark)), ("ranged", "summed", SparkRunner(spark, 40, 16))):
+        kill = KillOnce(log.where, name, "writing", str(tmp_path / name))
+        found = run(name, kind, runner, kill)
+        assert (tmp_path / name).exists()
+        assert found == run(f"{name}-alone", kind, LocalRunner()) != {}
 
 
 @pytest.mark.spark
