@@ -24,13 +24,12 @@ class AppFile:
 
     def __call__(self) -> Plan:
         """Return the plan."""
-        plan: Plan = app_of(self._here()).plan()
-        return plan
+        return self.read()[0]
 
-    def handlers(self) -> Handlers:
-        """Return what it says becomes of records that cannot be processed."""
-        found: Handlers = app_of(self._here()).settings().handlers
-        return found
+    def read(self) -> tuple[Plan, Handlers]:
+        """Return the plan, and what the file says becomes of records that cannot be processed."""
+        app = app_of(self._here())
+        return app.plan(), app.settings().handlers
 
     def _here(self) -> Path:
         path = Path(self.path)

@@ -47,7 +47,7 @@ from .ranges import OffsetRange, check_available, check_partitions, inputs_of
 from .replacing import check_replaceable, take_place
 from .steps import Progress, StepPlan, StepResult, StepRunner, StepWritten
 from .turns import turns_of
-from .writing import Target
+from .writing import Target, rules_of_results
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,8 @@ class BackfillPlan:
     """What a backfill will read and write. Data: printed by a dry run.
 
     Attributes:
-        load_plan: makes the application's plan; called on the driver and in every executor.
+        load_plan: makes the application's plan; called in every executor.
+        plan: what it has made here.
         ranges: source partition -> [start, cut); of a global table what each of its tasks reads before all else.
         stores: names of the stores that are installed through their changelogs.
         result_topics: where results go.
@@ -69,6 +70,7 @@ class BackfillPlan:
     application: str
     where: str
     load_plan: Callable[[], Plan]
+    plan: Plan
     ranges: Mapping[TopicPartition, OffsetRange]
     stores: tuple[str, ...]
     result_topics: tuple[str, ...]
@@ -111,10 +113,37 @@ def plan_backfill(
         InvalidInput: the application runs already or has committed offsets.
         RangeLost: there are records between the archive and the log that neither has.
     """
-    plan = load_plan()
+    plan, said = _read(load_plan)
+    return _planned(
+        load_plan,
+        plan,
+        where,
+        history=history,
+        keep=keep,
+        replaces=replaces,
+        cut=cut,
+        handlers=said if handlers is None else handlers,
+    )
+
+
+def _read(load_plan: Callable[[], Plan]) -> tuple[Plan, Handlers]:
+    """Return what is computed, and what becomes of records that cannot be processed: a file is run once for both."""
+    return load_plan.read() if isinstance(load_plan, AppFile) else (load_plan(), SKIPPING)
+
+
+def _planned(
+    load_plan: Callable[[], Plan],
+    plan: Plan,
+    where: str,
+    *,
+    history: str | None,
+    keep: str | None,
+    replaces: str | None,
+    cut: Mapping[TopicPartition, OffsetRange] | None,
+    handlers: Handlers,
+) -> BackfillPlan:
+    """See `plan_backfill`."""
     turns_of(plan)  # refuses what no job computes
-    if handlers is None:
-        handlers = load_plan.handlers() if isinstance(load_plan, AppFile) else SKIPPING
     kept = None if keep is None else Kept(keep)
     former = None if kept is None else kept.cut(plan)
     with connect(where) as log:
@@ -129,7 +158,13 @@ def plan_backfill(
         every = [TopicPartition(topic, p) for topic in topics for p in range(described[topic].partitions)]
         starts, ends = admin.start_offsets(every), admin.end_offsets(every, read_committed=True)
     tables = {sub.program.sources[node] for sub in plan.subtopologies for node in sub.table_sources.values()}
-    archive = find_archive(history, [topic for topic in topics if topic not in tables]) if history else {}
+    streams = [topic for topic in topics if topic not in tables]
+    archive = find_archive(history, streams) if history else {}
+    if history and streams and not archive:
+        raise InvalidInput(
+            f"the archive at {history} has nothing of {', '.join(streams)}: the history would begin where the log does; make one "
+            f"with: logflume archive {streams[0]} --to {history}"
+        )
     logged = {tp: OffsetRange(*tp, starts[tp], max(starts[tp], ends[tp])) for tp in every}
     ranges = {tp: join_history(whole, archive.get(tp, ())) for tp, whole in logged.items()}
     ranges |= {tp: ranges[tp].up_to(whole.end) for tp, whole in (cut or {}).items() if tp in ranges}
@@ -145,6 +180,7 @@ def plan_backfill(
         plan.application,
         where,
         load_plan,
+        plan,
         ranges,
         tuple(sorted(stores)),
         tuple(sorted(set(results))),
@@ -169,9 +205,9 @@ def plan_together(
     """
     plans: list[BackfillPlan] = []
     for load_plan in loads:
-        own = _kept_of(load_plan(), keep)
-        cut = {tp: whole for plan in plans for tp, whole in plan.ranges.items()}
-        plans.append(plan_backfill(load_plan, where, history=history, keep=own, cut=cut))
+        found, handlers = _read(load_plan)
+        own, cut = _kept_of(found, keep), {tp: whole for plan in plans for tp, whole in plan.ranges.items()}
+        plans.append(_planned(load_plan, found, where, history=history, keep=own, replaces=None, cut=cut, handlers=handlers))
     names = Counter(plan.application for plan in plans)
     if len(names) < len(plans):
         raise InvalidInput(
@@ -257,7 +293,7 @@ class _Begun:
 @contextmanager
 def _begun(log: Log, backfill: BackfillPlan, failpoint: Callable[[str], None]) -> Iterator[_Begun]:
     """Claim an application; on an error in the context take it back, unless it is handed over or kept."""
-    plan, kept = backfill.load_plan(), backfill.kept
+    plan, kept = backfill.plan, backfill.kept
     with hand_over_producer(log, backfill.application) as producer:
         left = {tp: left_to_the_log(whole, backfill.archive.get(tp, ())) for tp, whole in backfill.ranges.items()}
         check_available(log, left)
@@ -278,6 +314,7 @@ def _begun(log: Log, backfill: BackfillPlan, failpoint: Callable[[str], None]) -
                 archive=backfill.archive,
                 kept=kept,
                 handlers=backfill.handlers,
+                rules=rules_of_results(log, plan),
             )
             yield _Begun(backfill, plan, producer, ours, step)
         except BaseException:

@@ -42,7 +42,7 @@ from .rows import RowKind
 from .state_folder import StateFolder, mark_of
 from .steps import Progress, StepPlan, StepResult
 from .turns import turns_of
-from .writing import OneTransaction, Target, Written, longest_transaction_ms, transaction_of
+from .writing import OneTransaction, Target, Written, longest_transaction_ms, rules_of_results, transaction_of
 
 Compute = Callable[[StepPlan, Plan, Callable[[Progress], None]], StepResult]
 """Computes a step, each task as a whole."""
@@ -166,6 +166,7 @@ class Batches:
         if self.state is None:
             self._check(committed)
             self.state = StateFolder.open(self.state_root, self._mark(committed))
+        letters = self.settings.dead_letter_topic
         step = StepPlan(
             self.load_plan,
             self.log.where,
@@ -175,7 +176,8 @@ class Batches:
             str(self.state.path),
             token=uuid.uuid4().hex,
             handlers=self.settings.handlers,
-            dead_letter_topic=self.settings.dead_letter_topic,
+            dead_letter_topic=letters,
+            rules=rules_of_results(self.log, self.plan, *(() if letters is None else (letters,))),
         )
         self.state.begin()
         result = self.compute(step, self.plan, self.on_progress)

@@ -22,6 +22,7 @@ from logflume.streams.runtime.handlers import SKIPPING, Handlers, StreamsError
 from logflume.streams.runtime.merge import Input, Run
 from logflume.streams.runtime.outputs import Columns, TaskOutputs
 from logflume.streams.runtime.problems import TaskProblems
+from logflume.streams.runtime.rules import TopicRules
 from logflume.streams.runtime.status import LeftOut
 from logflume.streams.runtime.task import Task
 from logflume.streams.seams import Entry, StateStore, TaskFunction
@@ -31,7 +32,7 @@ from logflume.streams.state.store import Store
 from logflume.streams.state.windows import window_start
 
 from .forms import RangeForm
-from .replay import OutputRows, output_rows
+from .replay import OutputRows, output_rows, without_refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,7 @@ def run_range(
     partitions: Mapping[str, int],
     *,
     handlers: Handlers = SKIPPING,
+    rules: Mapping[str, TopicRules] | None = None,
 ) -> Iterator[OutputRows | PartialRows | RangeEnd | None]:
     """Run a form over the chunks of one range, in offset order; give None after each chunk.
 
@@ -140,6 +142,7 @@ def run_range(
         readers: Repartition node -> form of the sub-topology that reads it, run here on what would be written.
         partitions: topic -> number of partitions.
         handlers: what becomes of records that cannot be processed.
+        rules: see `replay.Replay`.
     """
     name = f"{form.subtopology}.{source.partition}"
     own = _Running.of(form, name, handlers)
@@ -158,7 +161,7 @@ def run_range(
             if columns.node in combined:
                 _combine(combined[columns.node], columns.topic, columns, partitions)
                 continue
-            yield output_rows(columns.node, columns)
+            yield without_refused(output_rows(columns), columns.topic, rules or {}, own.problems)
         yield None
     yield from own.finish(None)
     for node, reader in combined.items():

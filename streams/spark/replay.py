@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +24,11 @@ from logflume.streams.runtime.handlers import SKIPPING, Handlers
 from logflume.streams.runtime.merge import FOREVER
 from logflume.streams.runtime.opening import TOMBSTONES_SURE_S
 from logflume.streams.runtime.outputs import Columns
-from logflume.streams.runtime.problems import TaskProblems, chunk_of_letters
+from logflume.streams.runtime.problems import TaskProblems, chunk_of_letters, log_lost_letter
+from logflume.streams.runtime.rules import TopicRules
 from logflume.streams.runtime.status import LeftOut, added_up
 from logflume.streams.runtime.task import Task, task_name
+from logflume.streams.runtime.writer import Refused, take
 from logflume.streams.seams import SubTopology
 from logflume.streams.state import Checkpoint, TaskState, gather
 from logflume.streams.state.windows import window_start
@@ -152,6 +155,7 @@ class Replay:
     `own`: the slice of the task to run; the records that it takes are counted by the first slice.
     `following`: see `runtime.task.Task`. `is_ahead`: whether all of it is computed again (`turns.Turn`): output rows alone come,
     and what is left out is not told.
+    `rules`: topic -> what it takes; records put out that it will not take are left out, as in a live instance.
     """
 
     subtopology: SubTopology
@@ -170,6 +174,7 @@ class Replay:
     is_ahead: bool = False
     handlers: Handlers = SKIPPING
     dead_letter_topic: str | None = None
+    rules: Mapping[str, TopicRules] = field(default_factory=dict)
     read_records: int = 0
 
     def __iter__(self) -> Iterator[OutputRows | LetterRows | ChangelogRows | TaskEnd]:
@@ -318,11 +323,12 @@ class Replay:
     def _commit(self, task: Task, state: TaskState, changed: dict[str, dict[bytes, None]]) -> Iterator[OutputRows | LetterRows]:
         task.flush()
         for columns in task.take_outputs():
-            yield output_rows(columns.node, columns, is_slice=self.own is not None)
+            yield without_refused(output_rows(columns, is_slice=self.own is not None), columns.topic, self.rules, task.problems)
         letters = task.problems.take_letters()
         if letters:
             assert self.dead_letter_topic is not None
-            yield LetterRows(chunk_of_letters(self.dead_letter_topic, letters))
+            chunk = chunk_of_letters(self.dead_letter_topic, letters)
+            yield LetterRows(take(chunk, _taken(chunk, self.rules.get(chunk.topic), log_lost_letter)))
         dirty = state.encode_dirty()
         for store, entries in dirty.items():
             changed[store].update(dict.fromkeys(entries.keys))
@@ -334,10 +340,32 @@ class Replay:
         return Checkpoint(ends, now.input_times_ms, {}, now.store_times_ms, tables=now.tables)
 
 
-def output_rows(node: str, columns: Columns, *, is_slice: bool = False) -> OutputRows:
+def output_rows(columns: Columns, *, is_slice: bool = False) -> OutputRows:
     """Return what an output node has collected; of a slice with the places of causes, which whole tasks and ranges do without."""
     times = np.concatenate(columns.times_ms) if columns.times_ms else None
-    return OutputRows(node, columns.chunk(), times, np.concatenate(columns.causes) if is_slice else None)
+    return OutputRows(columns.node, columns.chunk(), times, np.concatenate(columns.causes) if is_slice else None)
+
+
+def without_refused(rows: OutputRows, topic: str, rules: Mapping[str, TopicRules], problems: TaskProblems) -> OutputRows:
+    """Leave out what the topic will not take, and tell of it: a transaction with one such record would be lost.
+
+    Raises:
+        PoisonRecord: the setting is to stop.
+    """
+    kept = _taken(rows.records, rules.get(topic), partial(problems.refused, rows.node, topic))
+    if len(kept) == len(rows):
+        return rows
+    times, causes = (None if column is None else column[kept] for column in (rows.times_ms, rows.causes))
+    return OutputRows(rows.node, take(rows.records, kept), times, causes)
+
+
+def _taken(records: Chunk, rules: TopicRules | None, refused: Refused) -> I64:
+    """Return the rows that are taken, and tell of the others."""
+    found = {} if rules is None else dict(rules.refused(records, int(time.time() * 1000)))
+    told = np.array(sorted(found), np.int64)
+    for row, record in zip(told.tolist(), records.take(told).records() if found else (), strict=True):
+        refused(record, found[row])
+    return np.delete(np.arange(len(records)), told)
 
 
 def changelog_of(state: TaskState, store: str, keys: list[bytes], *, batch_records: int = 50_000) -> Iterator[ChangelogRows]:

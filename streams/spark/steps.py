@@ -25,6 +25,7 @@ from logflume.streams.kernels import kernel_loader
 from logflume.streams.operators import OperatorProgram, Region, Slice
 from logflume.streams.runtime.failures import is_fatal
 from logflume.streams.runtime.handlers import SKIPPING, Handlers
+from logflume.streams.runtime.rules import TopicRules
 from logflume.streams.runtime.task import task_name
 from logflume.streams.seams import Plan, SubTopology, changelog_topic
 from logflume.streams.state import Checkpoint
@@ -78,6 +79,7 @@ class StepPlan:
         token: tells this step from any other that uses the same `state_root`.
         handlers: what becomes of records that cannot be processed.
         dead_letter_topic: where tasks that take record after record keep them, among the results; None: nowhere.
+        rules: topic -> what it takes, of topics that results go to.
     """
 
     load_plan: Callable[[], Plan]
@@ -92,6 +94,7 @@ class StepPlan:
     token: str = ""
     handlers: Handlers = SKIPPING
     dead_letter_topic: str | None = None
+    rules: Mapping[str, TopicRules] = field(default_factory=dict)
 
     def read(self, log: Log, wanted: OffsetRange) -> Iterator[Chunk]:
         """Yield the records of a range, from wherever they are."""
@@ -216,7 +219,9 @@ class RangeRunner:
         number, wanted = self.ranges[at]
         step, records = self.step, read(log, wanted)
         writer = RowWriter(form.outputs, step.partitions, wanted.partition, number=number)
-        for part in run_range(form, wanted.topic_partition, records, readers, step.partitions, handlers=step.handlers):
+        for part in run_range(
+            form, wanted.topic_partition, records, readers, step.partitions, handlers=step.handlers, rules=step.rules
+        ):
             if part is None:
                 yield None
             else:
@@ -301,6 +306,7 @@ class TaskRunner:
                 is_ahead=self.turn.is_ahead,
                 handlers=self.step.handlers,
                 dead_letter_topic=self.step.dead_letter_topic,
+                rules=self.step.rules,
             )
             writer = RowWriter(sub.outputs, self.step.partitions, partition)
             for part in replay.paced():

@@ -38,6 +38,9 @@ from logflume.log import (
 from logflume.streams.runtime import StreamsError
 from logflume.streams.runtime.failures import is_fatal
 from logflume.streams.runtime.positions import read_times
+from logflume.streams.runtime.rules import TopicRules
+from logflume.streams.runtime.writer import ask_rules
+from logflume.streams.seams import Plan
 
 from .ranges import OffsetRange, read_range
 from .rows import BATCH_RECORDS, RowKind, unpack_headers
@@ -168,6 +171,12 @@ def longest_transaction_ms(log: Log) -> int:
         return min(int(log.admin().broker_configs().get(MAX_TIMEOUT, MAX_TIMEOUT_DEFAULT_MS)), NO_TIMEOUT_MS - 1)
     except LogflumeError:  # whoever may not ask gets what a broker allows unless it is set otherwise
         return MAX_TIMEOUT_DEFAULT_MS
+
+
+def rules_of_results(log: Log, plan: Plan, *others: str) -> dict[str, TopicRules]:
+    """Return what the topics take that an application puts records out to, and others."""
+    topics = {out.topic for sub in plan.subtopologies for out in sub.outputs.values()}
+    return {topic: ask_rules(log.admin(), topic) for topic in sorted(topics.union(others))}
 
 
 @contextmanager
