@@ -65,6 +65,7 @@ def session_until_stopped(name: str, settings: SparkSettings, *, as_json: bool) 
 
 
 def run_on_spark(
+    application: str,
     load_plan: Callable[[], Plan],
     address: str,
     spark_settings: SparkSettings,
@@ -82,7 +83,7 @@ def run_on_spark(
     from logflume.streams.spark import run_continuously
 
     with (
-        session_until_stopped(load_plan().application, spark_settings, as_json=as_json) as (spark, stopping),
+        session_until_stopped(application, spark_settings, as_json=as_json) as (spark, stopping),
         ProgressLine(sys.stderr) as line,
     ):
 

@@ -114,6 +114,7 @@ def _run_on_spark(file: Path, spark_settings: SparkSettings, every_s: float, unt
     where = made.log
     with connect_as_owner(where):
         run_on_spark(
+            made.name,
             AppFile(str(file.resolve())),
             where,
             spark_settings,

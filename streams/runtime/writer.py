@@ -173,11 +173,7 @@ class LogWriter:
             sent.drop(dict(refused))
 
     def _ask_rules(self, topic: str) -> tuple[TopicRules, float]:
-        try:
-            rules = rules_of(self._admin.topic_configs(topic))
-        except LogflumeError:
-            rules = TopicRules()  # not allowed to ask: the broker says what it refuses
-        self._rules[topic] = rules, self._wall_s()
+        self._rules[topic] = ask_rules(self._admin, topic), self._wall_s()
         return self._rules[topic]
 
     def _send_again(self, error: TransactionMustAbort) -> None:
@@ -223,6 +219,14 @@ class LogWriter:
         if self._is_transactional and not self._is_open:
             self._producer.begin_transaction()
             self._is_open = True
+
+
+def ask_rules(admin: Admin, topic: str) -> TopicRules:
+    """Return what a topic takes, as far as it may be asked."""
+    try:
+        return rules_of(admin.topic_configs(topic))
+    except LogflumeError:
+        return TopicRules()  # not allowed to ask: the broker says what it refuses
 
 
 def _too_often() -> StreamsError:

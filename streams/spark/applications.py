@@ -24,13 +24,12 @@ class AppFile:
 
     def __call__(self) -> Plan:
         """Return the plan."""
-        plan: Plan = app_of(self._here()).plan()
-        return plan
+        return self.read()[0]
 
-    def settings(self) -> EngineOptions:
-        """Return what it says that it runs with."""
-        found: EngineOptions = app_of(self._here()).settings()
-        return found
+    def read(self) -> tuple[Plan, EngineOptions]:
+        """Return the plan, and what the file says that it runs with."""
+        app = app_of(self._here())
+        return app.plan(), app.settings()
 
     def _here(self) -> Path:
         path = Path(self.path)

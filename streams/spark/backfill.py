@@ -62,7 +62,8 @@ class BackfillPlan:
     """What a backfill will read and write. Data: printed by a dry run.
 
     Attributes:
-        load_plan: makes the application's plan; called on the driver and in every executor.
+        load_plan: makes the application's plan; called in every executor.
+        plan: what it has made here.
         ranges: source partition -> [start, cut); of a global table what each of its tasks reads before all else.
         stores: names of the stores that are installed through their changelogs.
         result_topics: where results go.
@@ -77,6 +78,7 @@ class BackfillPlan:
     application: str
     where: str
     load_plan: Callable[[], Plan]
+    plan: Plan
     ranges: Mapping[TopicPartition, OffsetRange]
     stores: tuple[str, ...]
     result_topics: tuple[str, ...]
@@ -120,10 +122,37 @@ def plan_backfill(
         InvalidInput: the application runs already or has committed offsets; its dead letter topic is compacted.
         RangeLost: there are records between the archive and the log that neither has.
     """
-    plan = load_plan()
+    plan, said = _read(load_plan)
+    return _planned(
+        load_plan,
+        plan,
+        where,
+        history=history,
+        keep=keep,
+        replaces=replaces,
+        cut=cut,
+        settings=settings or said,
+    )
+
+
+def _read(load_plan: Callable[[], Plan]) -> tuple[Plan, EngineOptions]:
+    """Return what is computed, and what it says that it runs with: a file is run once for both."""
+    return load_plan.read() if isinstance(load_plan, AppFile) else (load_plan(), EngineOptions())
+
+
+def _planned(
+    load_plan: Callable[[], Plan],
+    plan: Plan,
+    where: str,
+    *,
+    history: str | None,
+    keep: str | None,
+    replaces: str | None,
+    cut: Mapping[TopicPartition, OffsetRange] | None,
+    settings: EngineOptions,
+) -> BackfillPlan:
+    """See `plan_backfill`."""
     turns_of(plan)  # refuses what no job computes
-    if settings is None:
-        settings = load_plan.settings() if isinstance(load_plan, AppFile) else EngineOptions()
     kept = None if keep is None else Kept(keep)
     former = None if kept is None else kept.cut(plan)
     with connect(where) as log:
@@ -140,7 +169,13 @@ def plan_backfill(
         every = [TopicPartition(topic, p) for topic in topics for p in range(described[topic].partitions)]
         starts, ends = admin.start_offsets(every), admin.end_offsets(every, read_committed=True)
     tables = {sub.program.sources[node] for sub in plan.subtopologies for node in sub.table_sources.values()}
-    archive = find_archive(history, [topic for topic in topics if topic not in tables]) if history else {}
+    streams = [topic for topic in topics if topic not in tables]
+    archive = find_archive(history, streams) if history else {}
+    if history and streams and not archive:
+        raise InvalidInput(
+            f"the archive at {history} has nothing of {', '.join(streams)}: the history would begin where the log does; make one "
+            f"with: logflume archive {streams[0]} --to {history}"
+        )
     logged = {tp: OffsetRange(*tp, starts[tp], max(starts[tp], ends[tp])) for tp in every}
     ranges = {tp: join_history(whole, archive.get(tp, ())) for tp, whole in logged.items()}
     ranges |= {tp: ranges[tp].up_to(whole.end) for tp, whole in (cut or {}).items() if tp in ranges}
@@ -156,6 +191,7 @@ def plan_backfill(
         plan.application,
         where,
         load_plan,
+        plan,
         ranges,
         tuple(sorted(stores)),
         tuple(sorted(set(results))),
@@ -187,9 +223,9 @@ def plan_together(
     """
     plans: list[BackfillPlan] = []
     for load_plan, its in zip(loads, settings or [None] * len(loads), strict=True):
-        own = _kept_of(load_plan(), keep)
-        cut = {tp: whole for plan in plans for tp, whole in plan.ranges.items()}
-        plans.append(plan_backfill(load_plan, where, history=history, keep=own, cut=cut, settings=its))
+        found, said = _read(load_plan)
+        own, cut = _kept_of(found, keep), {tp: whole for plan in plans for tp, whole in plan.ranges.items()}
+        plans.append(_planned(load_plan, found, where, history=history, keep=own, replaces=None, cut=cut, settings=its or said))
     names = Counter(plan.application for plan in plans)
     if len(names) < len(plans):
         raise InvalidInput(
@@ -275,7 +311,7 @@ class _Begun:
 @contextmanager
 def _begun(log: Log, backfill: BackfillPlan, failpoint: Callable[[str], None]) -> Iterator[_Begun]:
     """Claim an application; on an error in the context take it back, unless it is handed over or kept."""
-    plan, kept = backfill.load_plan(), backfill.kept
+    plan, kept = backfill.plan, backfill.kept
     with hand_over_producer(log, backfill.application) as producer:
         left = {tp: left_to_the_log(whole, backfill.archive.get(tp, ())) for tp, whole in backfill.ranges.items()}
         check_available(log, left)

@@ -142,7 +142,7 @@ def estimate_together(
 
     Args: see `estimate_backfill`.
     """
-    plans = [backfill.load_plan() for backfill in backfills]
+    plans = [backfill.plan for backfill in backfills]
     estimates = []
     with connect(backfills[0].where) as log:
         steps = [_step_of(log, *each, memory_bytes) for each in zip(backfills, plans, strict=True)]

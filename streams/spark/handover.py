@@ -51,9 +51,10 @@ from logflume.log import (
     TransportError,
 )
 from logflume.streams.runtime.positions import Claim, read_times, to_offsets
-from logflume.streams.runtime.rules import TopicRules, rules_of
+from logflume.streams.runtime.rules import TopicRules
 from logflume.streams.runtime.status import LeftOut, added_up
 from logflume.streams.runtime.task import task_name
+from logflume.streams.runtime.writer import ask_rules
 from logflume.streams.seams import Plan, changelog_topic
 from logflume.streams.state import Checkpoint
 
@@ -176,12 +177,9 @@ def write_ahead(
 
 def rules_for(log: Log, plan: Plan, dead_letter_topic: str | None) -> dict[str, TopicRules]:
     """Return what the topics of an application's results, and of its dead letters, do not take, as far as they say so to us."""
-    found = {}
     results = {out.topic for sub in plan.subtopologies for out in sub.outputs.values() if not out.is_repartition}
-    for topic in results if dead_letter_topic is None else results | {dead_letter_topic}:
-        with suppress(LogflumeError):  # whoever may not ask is told by the broker, when it is written
-            found[topic] = rules_of(log.admin().topic_configs(topic))
-    return found
+    letters = set() if dead_letter_topic is None else {dead_letter_topic}
+    return {topic: ask_rules(log.admin(), topic) for topic in sorted(results | letters)}
 
 
 def changelogs_of(plan: Plan) -> dict[str, str]:

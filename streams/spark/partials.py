@@ -171,7 +171,7 @@ def run_range(
             if columns.node in combined:
                 letters += _combine(combined[columns.node], columns.topic, columns, partitions)
                 continue
-            yield accepted(output_rows(columns.node, columns), columns.topic, rules, own.problems)
+            yield accepted(output_rows(columns), columns.topic, rules, own.problems)
         yield from letter_rows(dead_letter_topic, own.problems.take_letters() + letters, rules)
         yield None
     yield from own.finish(None)

@@ -9,6 +9,11 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+OF_PROFILES = (
+    "; an executor finds profiles in its own user's .config/logflume/config.toml, or in a file that it sees: "
+    "--conf spark.executorEnv.LOGFLUME_CONFIG=FILE"
+)
+
 
 @dataclass(frozen=True)
 class Probe:
@@ -49,4 +54,4 @@ class Probe:
         try:
             logflume.log.connect(self.where).close()
         except logflume.log.LogflumeError as error:
-            yield f"does not reach the log at {self.where}: {error}"
+            yield f"does not reach the log at {self.where}: {error}{OF_PROFILES if self.where.startswith('profile:') else ''}"

@@ -336,7 +336,7 @@ class Replay:
     def _commit(self, task: Task, state: TaskState, changed: _Changed) -> Iterator[OutputRows | LetterRows]:
         task.flush()
         for columns in task.take_outputs():
-            rows = output_rows(columns.node, columns, is_slice=self.own is not None)
+            rows = output_rows(columns, is_slice=self.own is not None)
             yield rows if self.is_ahead else accepted(rows, columns.topic, self.rules, task.problems)
         yield from letter_rows(self.dead_letter_topic, task.problems.take_letters(), self.rules)
         dirty = state.encode_dirty()
@@ -352,10 +352,10 @@ class Replay:
         return Checkpoint(ends, now.input_times_ms, {}, now.store_times_ms, tables=now.tables)
 
 
-def output_rows(node: str, columns: Columns, *, is_slice: bool = False) -> OutputRows:
+def output_rows(columns: Columns, *, is_slice: bool = False) -> OutputRows:
     """Return what an output node has collected; of a slice with the places of causes, which whole tasks and ranges do without."""
     times = np.concatenate(columns.times_ms) if columns.times_ms else None
-    return OutputRows(node, columns.chunk(), times, np.concatenate(columns.causes) if is_slice else None)
+    return OutputRows(columns.node, columns.chunk(), times, np.concatenate(columns.causes) if is_slice else None)
 
 
 def accepted(rows: OutputRows, topic: str, rules: Mapping[str, TopicRules], problems: TaskProblems) -> OutputRows:

@@ -36,9 +36,12 @@ NEEDED = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
 }
 """What the runner relies on: a pass has as many partitions as it asks for; a batch of rows that are bundles is bounded."""
-ANYWHERE = {"spark.log.level": "ERROR", "spark.sql.shuffle.partitions": "8"}
+LOG_LEVEL = "spark.log.level"
+ANYWHERE = {LOG_LEVEL: "ERROR", "spark.sql.shuffle.partitions": "8"}
 CONFIGURED_BY = ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_HOME")
 """With one of these in the environment, somebody else may have said which master it is."""
+TOLD = ("org.apache.spark.executor.Executor", "org.apache.spark.sql.execution.streaming")
+"""Who logs with two stack traces what has ended a task or a micro-batch: we say it ourselves, in a line."""
 QUIET = "spark.ui.showConsoleProgress"
 LOCALLY = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
@@ -219,6 +222,7 @@ def _context(name: str, settings: SparkSettings) -> SparkContext:
     conf.setIfMissing("spark.app.name", name).setIfMissing("spark.master", "local[*]")
     master = str(conf.get("spark.master"))
     check_master(master)
+    is_quiet = not conf.contains(LOG_LEVEL)
     for key, value in (ANYWHERE | (LOCALLY if master.startswith("local") else {})).items():
         conf.setIfMissing(key, value)
     python = conf.get("spark.pyspark.python", sys.executable if master.startswith("local") else None)
@@ -226,8 +230,17 @@ def _context(name: str, settings: SparkSettings) -> SparkContext:
         os.environ.setdefault("PYSPARK_PYTHON", python)
     with starting():
         context = SparkContext(conf=conf)
-    context.setLogLevel(str(conf.get("spark.log.level")))
+    context.setLogLevel(str(conf.get(LOG_LEVEL)))
+    if is_quiet:
+        _keep_silent(context, TOLD)
     return context
+
+
+def _keep_silent(context: SparkContext, loggers: Sequence[str]) -> None:
+    assert context._jvm is not None
+    log4j = context._jvm.org.apache.logging.log4j
+    for name in loggers:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
 
 
 @contextmanager

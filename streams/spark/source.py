@@ -170,8 +170,8 @@ class RangeReader(DataSourceReader):
         return ranges
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, RangePartition)
-        yield from self._wanted.read(partition.offsets)
+        if isinstance(partition, RangePartition):  # where there is none Spark has one of its own read
+            yield from self._wanted.read(partition.offsets)
 
 
 def arrow_batch(chunk: Chunk, reader: ValueReader | None, columns: Sequence[str]) -> Any:
@@ -282,8 +282,7 @@ def write_batches(options: SourceOptions, batches: Iterator[Any]) -> Written:
     count = 0
     with connect(options.where) as log:
         log.admin().describe_topics([topic])
-        producer = log.producer(transactional_id=f"logflume-spark-{uuid.uuid4()}", compression=options.compression)
-        try:
+        with log.producer(transactional_id=f"logflume-spark-{uuid.uuid4()}", compression=options.compression) as producer:
             producer.init_transactions()
             producer.begin_transaction()
             for batch in batches:
@@ -295,11 +294,6 @@ def write_batches(options: SourceOptions, batches: Iterator[Any]) -> Written:
                     producer.send(topic, _bytes(value), key=_bytes(key), timestamp_ms=time_ms, partition=partition)
                 count += batch.num_rows
             producer.commit_transaction()
-        except BaseException:
-            producer.abort_transaction()
-            raise
-        finally:
-            producer.close()
     return Written(count)
 
 

@@ -64,7 +64,7 @@ def use_logflume(
         parse_options(each).value_form()
     _refuse_others(spark, names)
     if not spark.catalog.databaseExists(DATABASE):
-        spark.sql(f"CREATE DATABASE {DATABASE} LOCATION {quoted(tempfile.mkdtemp(prefix='logflume-tables-'))}")
+        spark.sql(f"CREATE DATABASE {DATABASE} LOCATION {quoted(_own_folder(spark))}")
     for each in every:
         table = f"{DATABASE}.`{each['topic']}`"
         kind = table_class(each)
@@ -72,6 +72,13 @@ def use_logflume(
         spark.sql(f"DROP TABLE IF EXISTS {table}")
         spark.sql(f"CREATE TABLE {table} USING {kind.name()}")
     return names
+
+
+def _own_folder(spark: SparkSession) -> str:
+    """Return a folder that Spark removes when it ends: no table has files, but a database has a place for them."""
+    jvm = spark._jvm
+    assert jvm is not None
+    return str(jvm.org.apache.spark.util.Utils.createTempDir(tempfile.gettempdir(), "logflume-tables").getPath())
 
 
 def table_names(topics: Sequence[str], *, is_asked: bool) -> list[str]:

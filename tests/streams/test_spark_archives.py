@@ -168,6 +168,13 @@ def test_gaps_and_overlaps_are_refused_before_anything_changes(log: Log, tmp_pat
     assert log.admin().list_topics(include_internal=True) == before
 
 
+def test_an_archive_that_has_nothing_of_what_is_read_is_refused(log: Log, tmp_path: Path) -> None:
+    root = tmp_path / "archive"
+    (root / "others").mkdir(parents=True)
+    with pytest.raises(InvalidInput, match=r"the archive at .* has nothing of orders: .* logflume archive orders --to"):
+        plan_backfill(loader("batch", "direct"), log.where, history=str(root))
+
+
 def test_a_file_that_is_not_what_its_name_says_is_named(log: Log, tmp_path: Path) -> None:
     root = tmp_path / "archive"
     send_orders(log, 60, seed=5, start_ms=5_000_000)

@@ -362,6 +362,10 @@ def test_a_job_that_fails_on_spark_says_why_and_leaves_nothing_behind(log: Log, 
     ):
         run_backfill(plan_backfill(loader("batch", "repartition"), log.where), SparkRunner(spark), failpoint=overtake)
     assert own_topics(log) == before
+    logging = spark.sparkContext._jvm.org.apache.logging.log4j.LogManager
+    twice = ("executor.Executor", "sql.execution.streaming.runtime.MicroBatchExecution")
+    assert not any(logging.getLogger(f"org.apache.spark.{name}").isErrorEnabled() for name in twice), "stack traces beside ours"
+    assert logging.getLogger("org.apache.spark.scheduler.TaskSchedulerImpl").isErrorEnabled(), "executors that are lost"
     assert log.admin().group_offsets("batch") == {}
     assert spark.sparkContext._jsc.getPersistentRDDs().size() == held
 
@@ -427,6 +431,7 @@ def test_the_data_source_reads_ranges_writes_and_streams(log: Log, spark: Any, t
     rows = reader.schema("offset BIGINT, partition INT").load().orderBy("partition", "offset").collect()
     assert [(row.partition, row.offset) for row in rows] == [(0, n) for n in range(3, 9)] + [(2, n) for n in range(4)]
     log.admin().create_topic("copy", partitions=PARTITIONS)
+    assert spark.read.format("logflume").option("log", log.where).option("topic", "copy").load().count() == 0
     columns = ("key", "value", "timestamp_ms")
     whole.select(*columns).write.format("logflume").option("log", log.where).option("topic", "copy").mode("append").save()
     copy = spark.read.format("logflume").option("log", log.where).option("topic", "copy").load()

@@ -18,9 +18,9 @@ import pytest
 
 import logflume.streams as lf
 from logflume.log import InvalidInput, Log, LogflumeError, TopicPartition, UnknownName, connect
-from logflume.streams.runtime import EngineOptions, StreamsError
+from logflume.streams.runtime import EngineOptions, OnProblem, StreamsError
 from logflume.streams.seams import Plan
-from logflume.streams.spark import AppFile, LocalRunner, OffsetRange, RangeLost, plan_backfill, run_backfill
+from logflume.streams.spark import AppFile, LocalRunner, OffsetRange, RangeLost, plan_backfill, plan_together, run_backfill
 from logflume.streams.spark.batches import open_batches
 from logflume.streams.spark.executors import pickled
 from logflume.streams.spark.failures import cause_of
@@ -129,6 +129,18 @@ def test_an_application_that_stops_at_a_broken_record_is_not_handed_over(
     assert run_backfill(plan_backfill(AppFile(str(file)), log.where), LocalRunner(records_per_range)).problems["decode"] >= 1
 
 
+def test_a_file_is_run_once_for_all_that_a_plan_of_it_asks(log: Log, tmp_path: Path) -> None:
+    runs, file = tmp_path / "runs", tmp_path / "strict.py"
+    file.write_text(f"open({str(runs)!r}, 'a').write('run ')\n" + STRICT.format(said='on_problem="stop"'))
+    load = AppFile(str(file))
+    kept = str(tmp_path / "kept")
+    for make in (lambda: plan_backfill(load, log.where), lambda: plan_together([load], log.where, keep=kept)[0]):
+        planned = make()
+        assert runs.read_text() == "run "
+        assert planned.handlers.decode is OnProblem.STOP
+        runs.unlink()
+
+
 class Ticking(lf.Processor):
     """Wants to be called as time goes on."""
 
@@ -192,6 +204,8 @@ def test_what_an_executor_lacks_is_said_in_words(tmp_path: Path) -> None:
     assert "install it there, or send it (--conf spark.submit.pyFiles=FILES)" in said
     (said,) = Probe(pickled(partial(make_plan, "x", "direct")), "127.0.0.1:1", None, None)(0)
     assert "does not reach the log at 127.0.0.1:1" in said
+    (said,) = Probe(pickled(partial(make_plan, "x", "direct")), "profile:not-here", None, None)(0)
+    assert "unknown profile 'not-here'; an executor finds profiles in its own user's .config/logflume/config.toml, or in" in said
     said = next(iter(Probe(b"", "", str(tmp_path / "shared" / "marker"), None)(0)))
     assert (
         f"does not see {tmp_path}/shared: what is kept between batches or runs needs a directory that all executors share" in said

@@ -17,11 +17,13 @@ from typing import Any, NoReturn
 
 import pytest
 
+import logflume.streams as lf
+from logflume import col
 from logflume.log import Chunk, InvalidInput, Log, LogflumeError, TopicPartition, TransportError, connect
 from logflume.log.protocol import ErrorCode, KafkaError
-from logflume.streams.runtime import Engine, EngineOptions, StreamsError
+from logflume.streams.runtime import Engine, EngineOptions, OnProblem, StreamsError
 from logflume.streams.seams import Plan
-from logflume.streams.spark import LocalRunner, OffsetRange
+from logflume.streams.spark import LocalRunner, OffsetRange, plan_backfill, run_backfill
 from logflume.streams.spark import batches as batches_module
 from logflume.streams.spark.batches import BatchDone, Batches, open_batches
 from logflume.streams.spark.claims import delete_topics
@@ -31,7 +33,7 @@ from logflume.streams.spark.membership import RunsElsewhere
 from logflume.streams.spark.steps import StepPlan, passing_told
 
 from ..log._server_process import ServerProcess
-from ._spark_apps import Once, create_inputs, final_results, is_done, loader, make_plan, run_live, send_items, send_orders
+from ._spark_apps import Once, Order, create_inputs, final_results, is_done, loader, make_plan, run_live, send_items, send_orders
 from .running import embedded, read, send_json, until
 
 STEPS = ["after-job", "after-send-offsets", "after-write", "after-commit"]
@@ -296,6 +298,45 @@ def test_dead_letters_are_those_that_a_live_instance_keeps_each_once(log: Log, t
     until(lambda: is_done(log, "live"), engine)
     engine.stop()
     assert letters(log, "letters") == letters(log, "kept-live") != []
+
+
+def noted(name: str, *, is_counted: bool) -> Plan:
+    """Return what puts orders out as they are, or the greatest item of each shop."""
+    app = lf.App(name)
+    orders = app.stream("orders", Order)
+    if is_counted:
+        orders.group_by(col.shop).aggregate(item=lf.max(col.item)).to(f"{name}-out")
+    else:
+        orders.to(f"{name}-out")
+    return app.plan()
+
+
+@pytest.mark.parametrize("is_counted", [False, True])
+def test_results_that_their_topic_refuses_go_the_way_that_they_go_live(log: Log, is_counted: bool, tmp_path: Path) -> None:
+    settings, load = EngineOptions(dead_letter_topic="letters"), partial(noted, is_counted=is_counted)
+    for name in ("moved", "live", "batch", "ranged", "strict"):
+        log.admin().create_topic(f"{name}-out", partitions=3, configs={"max.message.bytes": "1000"})
+    items = [("b", f"{number}") if number % 3 else ("a", "x" * 2_000) for number in range(40)]
+    send_json(log, "orders", [(str(n), {"shop": shop, "item": item, "amount": 1}, 1_000) for n, (shop, item) in enumerate(items)])
+    with open_batches(log, partial(load, "moved"), LocalRunner().run, tmp_path / "stores", settings=settings) as batches:
+        done = batches.step()
+    assert done is not None
+    assert done.problems == {"refused": 1 if is_counted else 14}
+    options = EngineOptions(state_dir=tmp_path / "live", dead_letter_topic="kept-live")
+    engine = Engine(load("live"), log, options)
+    engine.start()
+    until(lambda: is_done(log, "live"), engine)
+    engine.stop()
+    kept, kept_live = ({(each.key, each.value) for each in read(log, topic)} for topic in ("letters", "kept-live"))
+    assert kept == kept_live != set()
+    for name, runner in (("batch", LocalRunner(None)), ("ranged", LocalRunner(5))):
+        report = run_backfill(plan_backfill(partial(load, name), log.where), runner)
+        assert report.problems == done.problems
+        assert [(each.reason, each.records) for each in report.left_out] == [("refused", done.problems["refused"])]
+        assert final_results(log, f"{name}-out") == final_results(log, "live-out") == final_results(log, "moved-out") != {}
+    strict = plan_backfill(partial(load, "strict"), log.where, settings=EngineOptions(on_problem=OnProblem.STOP))
+    with pytest.raises(LogflumeError, match=r"does not take .* max.message.bytes is 1000; correct the topology or the topic"):
+        run_backfill(strict, LocalRunner())
 
 
 def test_latest_means_what_comes_after_the_start(log: Log, tmp_path: Path) -> None:

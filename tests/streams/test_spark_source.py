@@ -15,7 +15,17 @@ from logflume.streams.spark.tables import quoted, table_class, table_names
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, IsNotNull, LessThan, LessThanOrEqual
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -128,6 +138,12 @@ def test_a_column_of_another_type_is_refused_before_the_job(log: Log, name: str)
                 InvalidInput, match=rf"the column {name} is (binary|bigint), the reader's schema says double.*cast"
             ):
                 reader(schema)
+
+
+def test_where_there_is_nothing_spark_reads_a_partition_of_its_own(log: Log) -> None:
+    reader = reader_of(log, "offset", endingTimestamp="0")
+    assert reader.partitions() == []
+    assert list(reader.read(InputPartition(None))) == []
 
 
 def test_what_spark_keeps_of_a_streaming_query_is_no_option_of_ours() -> None:

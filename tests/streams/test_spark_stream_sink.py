@@ -10,13 +10,16 @@ import pytest
 
 from logflume.log import GroupMetadata, InvalidInput, OffsetAndMetadata, TopicPartition, connect
 from logflume.streams.spark.ranges import reachable
+from logflume.streams.spark.source_options import parse_options
 from logflume.streams.spark.stream_sink import exactly_once
+
+from ..log._server_process import ServerProcess
 
 pytest.importorskip("pyspark")
 
 from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StructField, StructType, TimestampType
 
-from logflume.streams.spark.source import LogflumeDataSource
+from logflume.streams.spark.source import LogflumeDataSource, write_batches
 
 TYPES: dict[str, DataType] = {each.simpleString(): each for each in (BinaryType(), IntegerType(), LongType(), TimestampType())}
 
@@ -70,3 +73,15 @@ def test_what_cannot_be_written_is_refused_before_the_job_whichever_way_it_is_wr
     for writer in (source.writer, source.streamWriter):
         with pytest.raises(InvalidInput, match=says):
             writer(schema, False)
+
+
+def test_a_write_that_cannot_begin_says_what_the_log_said(tmp_path: Path) -> None:
+    broker = ServerProcess(str(tmp_path / "log"), ["transaction.max.timeout.ms=1000"])
+    try:
+        with connect(broker.address) as log:
+            log.admin().create_topic("copy")
+        options = parse_options({"log": broker.address, "topic": "copy"})
+        with pytest.raises(InvalidInput, match=r"more than the broker's transaction.max.timeout.ms"):
+            write_batches(options, iter(()))
+    finally:
+        broker.stop()

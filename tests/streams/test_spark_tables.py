@@ -51,6 +51,10 @@ def test_topics_are_tables_and_a_stream_is_written_exactly_once(log: Log, spark:
     assert sorted(row.tableName for row in shown) == ["copy", "items", "orders"]
     orders = spark.table("logflume.orders")
     assert orders.count() == 200
+    assert orders.where("partition = 9").count() == 0, "nothing is left to be read"
+    jvm = spark._jvm
+    folder = jvm.java.io.File(jvm.java.net.URI(spark.catalog.getDatabase("logflume").locationUri))
+    assert jvm.org.apache.spark.util.ShutdownHookManager.hasShutdownDeleteDir(folder), "Spark removes it when it ends"
     ends = log.admin().end_offsets(ORDERS, read_committed=True)
     few = spark.sql("SELECT partition, offset, headers FROM logflume.orders WHERE offset >= 10 AND offset < 13 AND partition > 0")
     assert few.rdd.getNumPartitions() == 2, "the partition that a filter leaves out is not read"
