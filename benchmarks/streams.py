@@ -39,7 +39,7 @@ from logflume.log import connect
 from logflume.log.batch.columns import load_kernels
 from logflume.log.collector import ShortCollections
 from logflume.log.interfaces import Log
-from logflume.log.records import Chunk
+from logflume.log.records import Chunk, TopicPartition
 from logflume.log.schemas import FormatSpec, registry_at
 from logflume.streams import App, col, count, seconds, sum, tumbling
 from logflume.streams.kernels import kernel_loader
@@ -396,7 +396,8 @@ def measure_restart() -> Iterator[Figure]:
             producer.flush()
             first = start_child("big", address, state_dir)
             await_output(log, producer, 1)
-            await_output(log, producer, 2)  # its commit comes after the first one's state was written
+            await_table(log)
+            await_output(log, producer, 2)  # its commit comes after the state of those before was written
             os.kill(first.pid, signal.SIGKILL)
             first.wait()
             on_disk = sum_of_sizes(state_dir)
@@ -432,14 +433,20 @@ def await_output(log: Log, producer: Any, wanted: int) -> None:
     consumer = log.consumer()
     while "answers" not in log.admin().list_topics():
         time.sleep(0.01)
-    from logflume.log.records import TopicPartition
-
     consumer.assign([TopicPartition("answers", partition) for partition in range(PARTITIONS)])
     found = 0
     while found < wanted:
         for chunk in consumer.poll(timeout_s=1.0):
             found += len(chunk)
     consumer.close()
+
+
+def await_table(log: Log) -> None:
+    """Wait until the whole table has been read: what is left of it would be work after a restart, not the restart's."""
+    admin = log.admin()
+    ends = admin.end_offsets([TopicPartition("rows", partition) for partition in range(PARTITIONS)])
+    while any((at := admin.group_offsets("big").get(each)) is None or at.offset < end for each, end in ends.items()):
+        time.sleep(0.1)
 
 
 def sum_of_sizes(path: Path) -> int:

@@ -290,6 +290,8 @@ def _options(memory: DiskMemory) -> Any:
     table.set_block_cache(memory.cache)
     table.set_cache_index_and_filter_blocks(True)
     table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    table.set_index_type(rocksdict.BlockBasedIndexType.two_level_index_search())  # else a read of a file takes its whole index
+    table.set_partition_filters(True)
     table.set_format_version(5)
     options.set_block_based_table_factory(table)
     return options

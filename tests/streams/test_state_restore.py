@@ -267,5 +267,42 @@ def test_a_database_that_is_opened_again_has_the_settings_of_now(tmp_path: Path)
     newest = max((tmp_path / "t").glob("OPTIONS-*"))
     assert f"write_buffer_size={memory.write_buffer_bytes}\n" in newest.read_text()
     (file,) = (tmp_path / "t").glob("*.sst")
-    assert b"fullfilter.rocksdb" in file.read_bytes()
+    assert b"filter.rocksdb" in file.read_bytes()
     again.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="needs Linux to count what is read")
+@pytest.mark.parametrize("spec", [PLAIN, WINDOWED], ids=["plain", "windowed"])
+def test_what_is_read_to_begin_again_does_not_grow_with_the_state(tmp_path: Path, spec: StoreSpec) -> None:
+    """Of each file that there is more, 100 kB here and usually 67 MB, what the manifest says of it."""
+    _, few, many = (read_to_begin(tmp_path / str(files), spec, files, 4000) for files in (1, 10, 30))  # imports are read at first
+    assert many - few < 20 * 2000
+
+
+def test_what_is_read_for_one_entry_does_not_grow_with_its_file(tmp_path: Path) -> None:
+    """The filter of such a file has 250 kB, that of a usual one of small entries a megabyte, and its index several."""
+    few, many = (read_to_begin(tmp_path / str(entries), PLAIN, 1, entries) for entries in (4000, 200_000))
+    assert many < few + 50_000
+
+
+def read_to_begin(path: Path, spec: StoreSpec, files: int, some: int) -> int:
+    """Return how many bytes are read to open a state of so many files, each of `some` entries, until it has given one of them."""
+    state = opened(path, spec)
+    state.gather_bytes, store = 0, state.stores[spec.name]
+    values = store.codec.encode_all([Entry((n,), 0) for n in range(some)])
+    minute = (0).to_bytes(8, "big") if spec.window else b""
+    for file in range(files):
+        keys = [b"user-%020d" % (file * some + n) + minute for n in range(some)]
+        state.restore(store, Chunk.from_columns("changelog", keys, values, [0] * some), Checkpoint())
+    state.close()
+    before = bytes_read()
+    again = opened(path, spec)
+    again.preload()
+    assert again.stores[spec.name].get(keys[-1]) == Entry((some - 1,), 0)
+    found = bytes_read() - before
+    again.close()
+    return found
+
+
+def bytes_read() -> int:
+    return int(Path("/proc/self/io").read_text().split()[1])
