@@ -6,6 +6,7 @@ import copy
 import typing
 from collections.abc import Callable, Sized
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from logflume.log import InvalidInput
@@ -84,6 +85,17 @@ def _fresh(init: Any) -> Any:
 _COPIED_SOONER = frozenset((dict, list, set))
 
 
+@lru_cache(maxsize=1024)
+def is_sized(kind: type[Any]) -> bool:
+    """Return whether objects of a class have a length. Kept by class: to ask the abstract one costs more than most callables."""
+    return issubclass(kind, Sized)
+
+
+def size_of(aggregate: Any) -> int:
+    """Return how many items an aggregate has, 0 for one without a length."""
+    return len(aggregate) if is_sized(type(aggregate)) else 0  # type: ignore[arg-type]  # mypy takes type[Any] for unhashable
+
+
 @dataclass(frozen=True, slots=True)
 class Fold:
     """A plain `add(aggregate, *args)` over a state of one object."""
@@ -97,14 +109,14 @@ class Fold:
 
     def refuse_emptied(self, aggregate: Any, size: int) -> None:
         """Raise InvalidInput where `add` returned None for an aggregate that had another size (0: it has none) before."""
-        if isinstance(aggregate, Sized) and len(aggregate) != size:
+        if size_of(aggregate) != size:
             raise InvalidInput(
                 "the function changed the aggregate in place and returned None, which would delete it: return the aggregate"
             )
 
     def __call__(self, state: State, *args: Any) -> State:
         current = self.start() if state[0] is None else state[0]
-        size = len(current) if isinstance(current, Sized) else 0
+        size = size_of(current)
         result = self.add(current, *args)
         if result is None:
             self.refuse_emptied(current, size)

@@ -11,7 +11,7 @@ import numpy as np
 from .. import graph as g
 from ..columns import Bytes
 from ..functions.arithmetic import wrap64
-from ..functions.folds import Fold, Reduce
+from ..functions.folds import Fold, Reduce, is_sized
 from ..seams import Entry, StateStore
 from .closing import OpenWindows
 from .entries import Change, States, Updated
@@ -107,7 +107,7 @@ def _fold_function(node: g.Aggregate) -> Any:
     A null argument leaves a state that skips nulls; what `add` raises is reported and leaves the state, where a plain callable
     raised it the whole entry.
     """
-    scope: dict[str, Any] = {"Entry": Entry, "wrap64": wrap64}
+    scope: dict[str, Any] = {"Entry": Entry, "wrap64": wrap64, "is_sized": is_sized}
     names: list[str] = []
     initial: list[Any] = []
     lines: list[str] = []

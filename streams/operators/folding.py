@@ -13,7 +13,7 @@ from ..columns import Batch, Column
 from ..columns.evaluate import Evaluation
 from ..functions import results_of
 from ..functions.arithmetic import wrap64
-from ..functions.folds import Fold, MergeObjects, Reduce
+from ..functions.folds import Fold, MergeObjects, Reduce, is_sized
 from ..seams import State
 from .operator import Errors, Reporter
 
@@ -67,7 +67,7 @@ def _functions(aggregations: Sequence[g.Aggregation], initial: State, *, is_bare
 
     only = parts[0].start if len(parts) == 1 else None
     start = of_all if only is None else only
-    scope: dict[str, Any] = {"initial": initial, "start": start, "wrap64": wrap64}
+    scope: dict[str, Any] = {"initial": initial, "start": start, "wrap64": wrap64, "is_sized": is_sized}
     lines: dict[str, list[str]] = {"add": [], "undo": [], "merge": []}
     at = arg = 0
     for i, (aggregation, x) in enumerate(zip(aggregations, parts, strict=True)):
@@ -137,7 +137,7 @@ def step(aggregator: g.Aggregator, function: str, own: Sequence[str], args: Sequ
     elif isinstance(change, Fold):  # the same as its call, with less of it
         lines = [
             f"aggregate = {function}.start() if {own[0]} is None else {own[0]}",
-            "size = len(aggregate) if hasattr(aggregate, '__len__') else 0",
+            "size = len(aggregate) if is_sized(type(aggregate)) else 0",
             f"made = {function}.add({', '.join(['aggregate', *args])})",
             "if made is None:",
             f"    {function}.refuse_emptied(aggregate, size)",

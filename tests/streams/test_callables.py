@@ -204,6 +204,44 @@ def test_no_callable_is_asked_about_a_deleted_row(name: str) -> None:
     assert [record.value is None for record in driver.output("out").read()] == [False, True]
 
 
+class Answering:
+    """Has a value for every name, but no length."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__len__":
+            raise AttributeError(name)
+        return lambda: 3
+
+
+@pytest.mark.parametrize("window", [None, lf.tumbling(seconds=10), lf.session(lf.seconds(10))])
+def test_an_aggregate_is_whatever_its_function_takes(window: Any) -> None:
+    """One that is changed in place and returned, and is nobody else's; one without a length."""
+    begun: dict[str, Any] = {"seen": 0}
+    kinds = []
+
+    def add(total: dict[str, Any], value: Any) -> Any:
+        total["seen"] += value["n"]
+        return total
+
+    def noted(total: Any, value: Any) -> int:
+        kinds.append(type(total))
+        return 1
+
+    def build(app: lf.App) -> None:
+        grouped: Any = rows(app).group_by_key()
+        grouped = grouped if window is None else grouped.window(window)
+        summed = lf.aggregate(begun, add, merge=lambda a, b: {"seen": a["seen"] + b["seen"]})
+        grouped.aggregate(summed, name="sums", emit="update").to("out")
+        grouped.aggregate(lf.aggregate(Answering, noted, merge=lambda a, b: b), name="others", emit="update").to("others")
+
+    driver = driven(build)
+    for key, n in (("a", 1), ("b", 2), ("a", 3)):
+        driver.input("in").send({"n": n}, key=key, timestamp_ms=1000)
+    assert [record.value for record in driver.output("out").read() if record.value] == [{"seen": n} for n in (1, 2, 4)]
+    assert begun == {"seen": 0}
+    assert kinds[:2] == [Answering, Answering]
+
+
 @pytest.mark.parametrize("mutator", [list.append, list.extend, set.add, dict.update])
 def test_an_aggregator_that_returns_nothing_is_refused(mutator: Any) -> None:
     grouped = lf.App("x").stream("in").group_by_key()
