@@ -271,7 +271,10 @@ def test_a_database_that_is_opened_again_has_the_settings_of_now(tmp_path: Path)
     again.close()
 
 
-@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="needs Linux to count what is read")
+counts_reads = pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="Linux counts what a process reads")
+
+
+@counts_reads
 @pytest.mark.parametrize("spec", [PLAIN, WINDOWED], ids=["plain", "windowed"])
 def test_what_is_read_to_begin_again_does_not_grow_with_the_state(tmp_path: Path, spec: StoreSpec) -> None:
     """Of each file that there is more, 100 kB here and usually 67 MB, what the manifest says of it."""
@@ -279,8 +282,9 @@ def test_what_is_read_to_begin_again_does_not_grow_with_the_state(tmp_path: Path
     assert many - few < 20 * 2000
 
 
+@counts_reads
 def test_what_is_read_for_one_entry_does_not_grow_with_its_file(tmp_path: Path) -> None:
-    """The filter of such a file has 250 kB, that of a usual one of small entries a megabyte, and its index several."""
+    """The filter of such a file has 250 kB, and that of 67 MB of such entries two megabytes."""
     few, many = (read_to_begin(tmp_path / str(entries), PLAIN, 1, entries) for entries in (4000, 200_000))
     assert many < few + 50_000
 
