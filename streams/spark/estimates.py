@@ -21,6 +21,7 @@ from logflume.streams.seams import Plan, SubTopology
 from .backfill import BackfillPlan
 from .local import ALL_CORES, Tables
 from .ranges import OffsetRange, reachable
+from .replay import MEMORY_BYTES
 from .rows import RowKind
 from .runner import RANGES_FROM_RECORDS, RECORDS_PER_RANGE
 from .sharing import JobStage, Shared, share
@@ -119,7 +120,7 @@ class ReadOnce:
 
 
 def estimate_backfill(
-    backfill: BackfillPlan, *, cores: int | None, sample_records: int = SAMPLE_RECORDS, memory_bytes: int = 512 << 20
+    backfill: BackfillPlan, *, cores: int | None, sample_records: int = SAMPLE_RECORDS, memory_bytes: int = MEMORY_BYTES
 ) -> Estimate:
     """Run a sample of a backfill and return what all of it will cost. Changes nothing; the application's functions are called.
 
@@ -136,7 +137,7 @@ def estimate_together(
     *,
     cores: int | None,
     sample_records: int = SAMPLE_RECORDS,
-    memory_bytes: int = 512 << 20,
+    memory_bytes: int = MEMORY_BYTES,
 ) -> tuple[list[Estimate], list[ReadOnce]]:
     """Return what each of several costs that are computed together, and what they read once: that counts with the first of them.
 

@@ -37,6 +37,7 @@ from .kept import Kept
 from .partials import Merging, run_range
 from .ranges import OffsetRange, read_range
 from .replay import (
+    MEMORY_BYTES,
     ChangelogRows,
     LetterRows,
     Ordered,
@@ -88,7 +89,7 @@ class StepPlan:
     partitions: Mapping[str, int]
     starts: Mapping[str, Checkpoint]
     state_root: str | None = None
-    memory_bytes: int = 512 << 20
+    memory_bytes: int = MEMORY_BYTES
     archive: Archive = field(default_factory=dict)
     kept: Kept | None = None
     token: str = ""
