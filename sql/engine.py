@@ -367,20 +367,27 @@ class SqlEngine:
     def prepare(self, text: str, properties: Mapping[str, str] | None = None) -> PreparedQuery:
         """Check one CREATE ... AS SELECT or INSERT INTO ... SELECT in full, and return it without starting or recording it.
 
+        What SET says before it holds for it.
+
         For a backfill: its history is computed under the query's application id first, then `start` records it. So CREATE OR
         REPLACE has an id of its own, beside that of the query whose place it takes.
 
         Raises:
             StatementError: the statement is refused, or is of another kind.
         """
-        source = next(split_script(text), StatementText("", 1, 1, True))
-        statement = parse_statement(source, variables=self._session.variables)
+        own = replace(self._session, properties={**self._session.properties, **(properties or {})})
+        sources = split_script(text)
+        source = next(sources, StatementText("", 1, 1, True))
+        statement = parse_statement(source, variables=own.variables)
+        while isinstance(statement, ast.SetProperty) and (following := next(sources, None)) is not None:
+            session_statement(statement, own)
+            source, statement = following, parse_statement(following, variables=own.variables)
         with self.following.lock:
             try:
                 self.following.catch_up()
                 if not isinstance(statement, ast.CreateAs | ast.InsertQuery):
                     raise StatementError("expected CREATE STREAM or TABLE ... AS SELECT, or INSERT INTO ... SELECT")
-                context = self._context({**self.catalog.properties, **self._session.properties, **(properties or {})}, statement)
+                context = self._context({**self.catalog.properties, **own.properties}, statement)
                 is_new = replaced_query(statement, self.catalog) is None
                 if isinstance(statement, ast.CreateAs) and statement.name in self.catalog.sources and is_new:
                     check_is_free(statement.name, statement.is_table, self.catalog, statement.span)

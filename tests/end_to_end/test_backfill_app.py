@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from logflume.log import TopicPartition, connect
+from logflume.sql import SqlEngine
 
+from ..streams.running import read
 from ._command import LOGFLUME, LOOK_EVERY_S, run, serving
 from ._delays import DELAYS, flight, load, send, wait_for
 
@@ -150,3 +152,19 @@ def wait_until_pulled(address: str, query: str, expected: int) -> None:
     while str(expected) not in (found := run("sql", "-e", query, "--json", "--bootstrap", address).stdout):
         assert time.monotonic() < deadline, found
         time.sleep(LOOK_EVERY_S)
+
+
+def test_what_the_history_of_a_query_leaves_out_is_kept_where_set_says(tmp_path: Path) -> None:
+    query = "SET 'errors.dead.letter.queue.topic.name' = 'dead'; CREATE STREAM kept AS SELECT k, n FROM old WHERE n > 0;"
+    made = "CREATE STREAM old (k STRING KEY, n INT) WITH (kafka_topic='old', value_format='JSON', partitions=2);"
+    with connect(str(tmp_path / "data")) as log:
+        with SqlEngine(log, tmp_path / "scratch") as engine:
+            list(engine.execute(made + "INSERT INTO old VALUES ('a', 1);"))
+            with log.producer() as producer:
+                producer.send("old", b"{broken", key=b"b", timestamp_ms=5)
+        where = ("--engine", "local", "--data", log.where)
+        assert json.loads(run("backfill", "-e", query, "--dry-run", "--json", *where).stdout)["dead_letters"] == "dead"
+        assert "1 decode" in run("backfill", "-e", query, *where).stdout
+        assert [(letter.key, letter.value) for letter in read(log, "dead")] == [(b"b", b"{broken")]
+        with SqlEngine(log, tmp_path / "scratch") as engine:
+            assert [each.dead_letter_topic for each in engine.catalog.queries.values()] == ["dead"]

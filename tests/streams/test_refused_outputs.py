@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 import logflume.streams as lf
-from logflume.log import LogflumeError
+from logflume.log import Chunk, LogflumeError
 from logflume.log.interfaces import Log
 from logflume.streams import col
 from logflume.streams.runtime import Engine, EngineOptions, EngineState, Guarantee, PoisonRecord, StreamsError, writer
 from logflume.streams.runtime.problems import Place
-from logflume.streams.runtime.rules import TopicRules
+from logflume.streams.runtime.rules import TopicRules, rules_of
 from tests.streams.running import embedded, read, running, send_json, until
 
 COUNT = 300
@@ -168,3 +168,22 @@ def test_status_does_not_mind_counts_that_grow_meanwhile(log: Log, tmp_path: Pat
     engine = Engine(passing_on(log).plan(), log, EngineOptions(state_dir=tmp_path / "state"))
     engine._dropped_before = Growing({Place("count", "orders", "late"): 2, Place("count", "orders", "null_key"): 3})
     assert engine.status().dropped == {"late": 2, "null_key": 3}
+
+
+def test_what_was_learnt_of_a_record_with_headers_leaves_out_no_smaller_ones() -> None:
+    headed = Chunk.from_columns("out", [b"k"], [bytes(200)], [1], headers=[(("name", bytes(100)),)])
+    rules = TopicRules().learned("MESSAGE_TOO_LARGE", headed, 0, 1)
+    assert rules.refused(headed, 1)
+    assert rules.refused(Chunk.from_columns("out", [b"k"], [bytes(290)], [1]), 1) == []
+
+
+def test_what_is_as_large_as_its_topic_allows_is_written(log: Log) -> None:
+    log.admin().create_topic("sized", partitions=1, configs={"max.message.bytes": "300"})
+    rules = rules_of(log.admin().topic_configs("sized"))
+    for headers in ((), (("name", bytes(60)), ("none", None))):
+        for size in (*range(120, 170), *range(205, 240)):
+            chunk = Chunk.from_columns("sized", [b"k" * 7], [bytes(size)], [1], headers=[headers])
+            refused = rules.refused(chunk, 1)
+            with log.producer() as producer:
+                error = producer.send_chunk("sized", chunk).exception(60)
+            assert (error is not None) == bool(refused), (size, headers, error)
