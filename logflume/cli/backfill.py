@@ -16,7 +16,7 @@ import typer
 
 from logflume.cli.backfill_estimate import fields_of, print_estimate
 from logflume.cli.common import Bootstrap, Data, Functions, Json, make_app, print_rows, where
-from logflume.cli.on_spark import Conf, Master, PropertiesFile
+from logflume.cli.on_spark import Conf, Master, PropertiesFile, tell_page
 from logflume.cli.stopping import Interrupts
 from logflume.log import InvalidInput, ProgressLine
 
@@ -255,9 +255,7 @@ def run(
             spark = open_session(f"backfill {', '.join(each.application for each in planned)}", settings)
             stack.callback(close_session, spark)
             interrupts.install(spark.sparkContext.cancelAllJobs)  # Spark has set its own
-            if spark.sparkContext.uiWebUrl:
-                page = spark.sparkContext.uiWebUrl
-                print(json.dumps({"spark_page": page}) if as_json else f"Spark's page: {page}", file=sys.stderr, flush=True)
+            tell_page(spark, as_json=as_json)
             runner = SparkRunner(spark)
         line = stack.enter_context(ProgressLine(sys.stderr, as_json=as_json))
         run_together(

@@ -56,12 +56,18 @@ def session_until_stopped(name: str, settings: SparkSettings, *, as_json: bool) 
         signal.signal(number, stop)
     if not as_json:
         print(f"{name}: on Spark ({spark.sparkContext.master}); Ctrl-C stops", file=sys.stderr, flush=True)
-        if spark.sparkContext.uiWebUrl:
-            print(f"Spark's page: {spark.sparkContext.uiWebUrl}", file=sys.stderr, flush=True)
+    tell_page(spark, as_json=as_json)
     try:
         yield spark, stopping
     finally:
         close_session(spark)
+
+
+def tell_page(spark: SparkSession, *, as_json: bool) -> None:
+    """Say where Spark's page is, if it has one."""
+    page = spark.sparkContext.uiWebUrl
+    if page:
+        print(json.dumps({"spark_page": page}) if as_json else f"Spark's page: {page}", file=sys.stderr, flush=True)
 
 
 def run_on_spark(
@@ -84,7 +90,7 @@ def run_on_spark(
 
     with (
         session_until_stopped(application, spark_settings, as_json=as_json) as (spark, stopping),
-        ProgressLine(sys.stderr) as line,
+        ProgressLine(sys.stderr, as_json=as_json) as line,
     ):
 
         def show(done: BatchDone) -> None:

@@ -27,6 +27,9 @@ from .ranges import OffsetRange, RangeLost, read_range
 
 BATCH_RECORDS, BATCH_BYTES = 100_000, 64 << 20
 COLUMNS = ("offset", "timestamp_ms", "key", "value", "headers", "digest")
+RECORDS = b"logflume.records"
+"""In a file's footer: how many it was written with."""
+BY_OTHERS = "others have written it anew; restore it, or archive anew elsewhere"
 _NAME = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,10})-(?P<start>\d{20})-(?P<end>\d{20})\.parquet")
 _OWN_NAME = re.compile(r".+-\d{1,10}-\d{20}-\d{20}-[0-9a-f]{32}\.parquet")
 """Of a table's file that `logflume archive` has written."""
@@ -170,6 +173,8 @@ def _read(file: ArchiveFile, start: int, end: int) -> Iterator[Chunk]:
             groups = range(parquet.num_row_groups)  # one at a time: how large they are was bounded by who wrote them
             wanted = list(COLUMNS)
             for batch in chain.from_iterable(parquet.iter_batches(BATCH_RECORDS, [group], wanted) for group in groups):
+                if batch.column("offset").null_count:
+                    raise ArchiveUnreadable(f"{file.path} has a row without an offset: {BY_OTHERS}")
                 offsets = batch.column("offset").to_numpy()
                 if len(offsets) and not file.held.start <= offsets[0] <= offsets[-1] < file.held.end:
                     raise ArchiveUnreadable(
@@ -178,6 +183,7 @@ def _read(file: ArchiveFile, start: int, end: int) -> Iterator[Chunk]:
                 first, stop = (int(each) for each in np.searchsorted(offsets, (start, end)))
                 if first < stop:
                     yield _chunk(file, batch.slice(first, stop - first), offsets[first:stop])
+            _check_rows(file.path, parquet.metadata)  # last: what is wrong with a row says more
     except (pa.ArrowException, OSError, KeyError) as error:
         raise ArchiveUnreadable(f"cannot read the archive's file {file.path}: {error}") from error
 
@@ -256,10 +262,22 @@ def check_file(file: ArchiveFile) -> None:
     last = file.held.start - 1
     for group in range(footer.num_row_groups):
         found = footer.row_group(group).column(names.index("offset")).statistics
+        if found is not None and found.null_count:
+            raise ArchiveUnreadable(f"{file.path} has a row without an offset: {BY_OTHERS}")
         if found is None or not found.has_min_max or not last < found.min <= found.max < file.held.end:
             told = "no smallest and largest offset" if found is None or not found.has_min_max else f"{found.min} to {found.max}"
             raise ArchiveUnreadable(f"{file.path} holds offsets ({told}) which its name does not say, or out of order")
         last = found.max
+    _check_rows(file.path, footer)
+
+
+def _check_rows(name: str, footer: Any) -> None:
+    """Raise ArchiveUnreadable unless a file has as many rows as were archived: offsets do not tell, some are no record's."""
+    said = (footer.metadata or {}).get(RECORDS)
+    if said is None:
+        raise ArchiveUnreadable(f"{name} does not say how many rows were archived: {BY_OTHERS}")
+    if int(said) != footer.num_rows:
+        raise ArchiveUnreadable(f"{name} holds {footer.num_rows} rows of the {int(said)} that were archived: {BY_OTHERS}")
 
 
 def _footer(name: str, system: Any, path: str, *, more: Sequence[str] = ()) -> tuple[list[str], Any]:

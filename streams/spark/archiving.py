@@ -22,6 +22,7 @@ from logflume.log import Chunk, InvalidInput, Log, LogflumeError, TopicPartition
 
 from .archive_tables import ArchiveConflict, TopicTable, is_table, open_table
 from .archives import (
+    RECORDS,
     ArchiveFile,
     ArchiveUnreadable,
     arrow_schema,
@@ -239,6 +240,7 @@ def _write(system: Any, name: str, chunks: Iterator[Chunk]) -> int:
                 batches.append(pa.RecordBatch.from_arrays(columns, schema=schema))
                 records += len(chunk)
             writer.write_table(pa.Table.from_batches(batches))
+        writer.add_key_value_metadata({RECORDS.decode(): str(records)})
     if isinstance(system, fs.LocalFileSystem):
         _sync(Path(unfinished))
     system.move(unfinished, name)

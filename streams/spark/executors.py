@@ -140,7 +140,10 @@ def _problems(spark: SparkSession, work: bytes, step: StepPlan) -> list[str]:
             asked = probe.Probe(work, step.where, marker, _archived(step))
             return sorted(context.parallelize(range(count), count).flatMap(asked).distinct().collect())
     except Exception as error:
-        raise SparkUnavailable(f"executors cannot run the tasks of this Python: {cause_of(error)}") from error
+        raise SparkUnavailable(
+            f"executors cannot run tasks: {cause_of(error)}. Look at their Python (spark.pyspark.python has to be there, and of "
+            "the driver's version), and at their disk (SPARK_LOCAL_DIRS) and memory"
+        ) from error
     finally:
         cloudpickle.unregister_pickle_by_value(probe)  # type: ignore[no-untyped-call]
 

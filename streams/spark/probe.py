@@ -48,6 +48,10 @@ class Probe:
             python = f"Python {sys.version.split()[0]}, {sys.executable}"
             yield f"has no module {error.name} ({python}): install it there, or send it (--conf spark.submit.pyFiles=FILES)"
             return
+        except ImportError as error:  # numpy, for one, says in a page what its cause says in a line
+            why = error.__cause__ or error
+            yield f"cannot import what is needed ({why}): are versions as here, spark.executor.pyspark.memory, if set, enough?"
+            return
         except Exception as error:  # whatever the user's code raises is told  # noqa: BLE001
             yield f"cannot prepare the application: {type(error).__name__}: {error}"
             return

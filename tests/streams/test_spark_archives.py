@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import re
 import shutil
 import threading
 import time
@@ -25,7 +26,7 @@ from logflume.streams.spark import (
     run_backfill,
 )
 from logflume.streams.spark.archive_tables import DataFile
-from logflume.streams.spark.archives import ArchiveFile, _read, arrow_schema, find_archive, read_history
+from logflume.streams.spark.archives import RECORDS, ArchiveFile, _read, arrow_schema, find_archive, read_history
 from logflume.streams.spark.ranges import OffsetRange
 
 from ._kills import WAIT_S
@@ -191,6 +192,37 @@ def test_a_file_that_is_not_what_its_name_says_is_named(log: Log, tmp_path: Path
     (root / "orders" / f"orders-0-{0:020d}-{ends[ORDERS[0]]:020d}.parquet").unlink()
     with pytest.raises(RangeLost, match="orders-0"):
         plan_backfill(loader("batch", "direct"), log.where, history=str(root))
+    assert log.admin().group_offsets("batch") == {}
+
+
+def test_a_file_with_fewer_rows_or_without_their_offsets_is_refused(log: Log, tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    root = str(tmp_path / "archive")
+    send_orders(log, 60, seed=5, start_ms=5_000_000)
+    archive_topic(log, "orders", root)
+    log.admin().delete_records(settled_ends(log))
+    plan = plan_backfill(loader("batch", "direct"), log.where, history=root)
+    file = find_archive(root, ["orders"])[ORDERS[0]][0].path
+    table = pq.read_table(file)
+    offsets = pa.array([None, *table.column("offset").to_pylist()[1:]], pa.int64())
+    for damaged, told, words in (
+        (
+            table.slice(1),
+            len(table),
+            f"holds {len(table) - 1} rows of the {len(table)} that were archived: others have written it",
+        ),
+        (table.slice(1), None, "does not say how many rows were archived: others have written it anew"),
+        (table.set_column(0, "offset", offsets), len(table), "has a row without an offset"),
+    ):
+        with pq.ParquetWriter(file, damaged.schema) as writer:
+            writer.write_table(damaged)
+            if told is not None:
+                writer.add_key_value_metadata({RECORDS.decode(): str(told)})
+        with pytest.raises(ArchiveUnreadable, match=words):
+            run_backfill(plan, LocalRunner())
+        assert re.search(words, str(check_archive(log, "orders", root)[0].problem))
     assert log.admin().group_offsets("batch") == {}
 
 

@@ -515,7 +515,9 @@ def test_the_command_runs_an_application_on_spark_and_it_goes_on_live(server: Se
     load(server.address)
     common = (str(DELAYS), "--state-dir", str(tmp_path / "state"), "--bootstrap", server.address)
     on_spark = ("run", *common, "--engine", "spark", "--master", "local[2]", "--until-end", "--json")
-    done = run(*on_spark, timeout_s=SPARK_WAIT_S)
+    done = run(*on_spark, "--conf", "spark.ui.enabled=true", "--conf", "spark.ui.port=0", timeout_s=SPARK_WAIT_S)
+    told = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    assert [each for each in told if each.keys() == {"spark_page"}], "what is told on the way is objects too"
     batch = json.loads(done.stdout.splitlines()[-1])
     assert (batch["number"], batch["records"], batch["behind"], batch["problems"]) == (1, 62, 0, {})
     wait_for(server.address, {"United": 15, "Delta": 15})

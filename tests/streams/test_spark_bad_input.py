@@ -196,12 +196,18 @@ def needs_what_is_not_there() -> None:
     import module_that_is_nowhere  # type: ignore[import-not-found]  # noqa: F401
 
 
+def needs_what_cannot_be_loaded() -> None:
+    raise ImportError("IMPORTANT\n\na page of advice") from ImportError("x.so: failed to map segment from shared object")
+
+
 def test_what_an_executor_lacks_is_said_in_words(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     work = pickled(needs_what_is_not_there)  # type: ignore[arg-type]
     (said,) = Probe(work, "", None, None)(0)
     assert "has no module module_that_is_nowhere (Python 3." in said
     assert "install it there, or send it (--conf spark.submit.pyFiles=FILES)" in said
+    (said,) = Probe(pickled(needs_what_cannot_be_loaded), "", None, None)(0)  # type: ignore[arg-type]
+    assert "cannot import what is needed (x.so: failed to map segment from shared object): are versions as here" in said
     (said,) = Probe(pickled(partial(make_plan, "x", "direct")), "127.0.0.1:1", None, None)(0)
     assert "does not reach the log at 127.0.0.1:1" in said
     (said,) = Probe(pickled(partial(make_plan, "x", "direct")), "profile:not-here", None, None)(0)
