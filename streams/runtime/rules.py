@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from logflume.log.records import I64, Chunk, Headers
+from logflume.log.records import Chunk
 
 _BATCH_BYTES = 61
 _RECORD_BYTES = 4
 """The header of a batch; attributes, the two deltas and the number of headers of its only record."""
+_OVERHEAD_MAX_BYTES = _BATCH_BYTES + _RECORD_BYTES + 3 * 5
+"""With the sizes of record, key and value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +34,8 @@ class TopicRules:
         found: dict[int, str] = {}
         times = chunk.timestamps_ms
         if self.max_bytes is not None:
-            sizes = _batch_bytes(chunk, self.max_bytes // 2)
-            _add(found, sizes > self.max_bytes, lambda row: f"{sizes[row]} bytes or more, max.message.bytes is {self.max_bytes}")
+            sizes = _too_large(chunk, self.max_bytes)
+            found = {row: f"{size} bytes, max.message.bytes is {self.max_bytes}" for row, size in sizes.items()}
         if self.ahead_max_ms is not None:
             _add(
                 found,
@@ -60,7 +62,7 @@ class TopicRules:
         """Return the rules as a record shows them that the broker has refused: what is worse than it will be refused too."""
         ahead_ms = int(chunk.timestamps_ms[row]) - now_ms
         if code in ("MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"):
-            size = int(_batch_bytes(chunk.slice(row, row + 1), 0)[0])
+            size = _batch_bytes(chunk, row)
             return replace(self, max_bytes=min(size - 1, self.max_bytes or size))
         if code == "INVALID_TIMESTAMP" and ahead_ms > 0:
             return replace(self, ahead_max_ms=min(ahead_ms - 1, self.ahead_max_ms or ahead_ms))
@@ -71,32 +73,30 @@ class TopicRules:
         return self
 
 
-def _batch_bytes(chunk: Chunk, from_bytes: int) -> I64:
-    """Return the bytes of batches, not compressed, that hold one of these records each.
+def _too_large(chunk: Chunk, most: int) -> dict[int, int]:
+    """Return the rows that take more bytes as a batch of their own, with how many.
 
-    Headers, which take the time of a look at each, count in those that have so many bytes without.
+    Headers, which take the time of a look at each, count where the rest takes half of that.
     """
-    sizes = np.full(len(chunk), _RECORD_BYTES, np.int64)
-    for part in (chunk.key_sizes, chunk.value_sizes):
-        sizes += np.maximum(part, 0) + _varint_bytes(part)
-    for row in np.flatnonzero((chunk.header_counts > 0) & (sizes > from_bytes - _BATCH_BYTES)).tolist():
-        sizes[row] += _header_bytes(chunk.slice(row, row + 1).headers()[0])
-    found: I64 = sizes + _varint_bytes(sizes) + _BATCH_BYTES
-    return found
+    parts = np.maximum(chunk.key_sizes, 0).astype(np.int64) + np.maximum(chunk.value_sizes, 0)
+    is_near = (parts > most - _OVERHEAD_MAX_BYTES) | ((chunk.header_counts > 0) & (parts > most // 2))
+    sizes = {row: _batch_bytes(chunk, row) for row in np.flatnonzero(is_near).tolist()}
+    return {row: size for row, size in sizes.items() if size > most}
 
 
-def _header_bytes(headers: Headers) -> int:
-    parts = [len(each) for name, value in headers for each in (name.encode(), value or b"")]
-    return sum(parts) + int(_varint_bytes(np.array(parts, np.int64)).sum())
+def _batch_bytes(chunk: Chunk, row: int) -> int:
+    """Return the bytes of a batch, not compressed, that holds one record alone."""
+    parts = [int(chunk.key_sizes[row]), int(chunk.value_sizes[row])]
+    if chunk.header_counts[row]:
+        (headers,) = chunk.slice(row, row + 1).headers()
+        parts += [len(part) for name, value in headers for part in (name.encode(), value or b"")]
+    record = _RECORD_BYTES + sum(max(size, 0) + _varint_bytes(size) for size in parts)
+    return _BATCH_BYTES + _varint_bytes(record) + record
 
 
-def _varint_bytes(sizes: NDArray[np.signedinteger]) -> I64:
-    """Return the bytes of these sizes (-1: null) as zigzag varints."""
-    found: I64 = np.searchsorted(_LARGER_VARINTS, sizes, side="right").astype(np.int64) + 1
-    return found
-
-
-_LARGER_VARINTS = np.array([1 << 6, 1 << 13, 1 << 20, 1 << 27])
+def _varint_bytes(size: int) -> int:
+    """Return how many bytes a size (-1: null) takes as a zigzag varint."""
+    return max(1, -(-(max(size, 0) * 2).bit_length() // 7))
 
 
 def _add(found: dict[int, str], is_refused: NDArray[np.bool_], why: Callable[[int], str]) -> None:
