@@ -1,8 +1,8 @@
 """Topologies T1 to T5 over JSON and T1 over Avro, with the kernels and without them; T2 exactly-once beside at-least-once, and by
 one and two workers; the restart after SIGKILL with 1 GB of state.
 
-Run: python -m benchmarks.streams [stateless|avro|count|regrouped|windows|join|pairs|guarantees|workers|restart] [--records=N]
-[--state-mb=N] [--json]
+Run: python -m benchmarks.streams [stateless|avro|count|regrouped|windows|join|changing|pairs|guarantees|workers|restart]
+[--records=N] [--state-mb=N] [--json]
 
 A broker in a process of its own; the application in another, from its first task to the last record committed, outputs and
 changelogs included (exactly-once, acks after fsync); loading code and kernels is start-up and left out. The figure is records per
@@ -153,6 +153,7 @@ APPS: dict[str, Callable[[str, str], App]] = {
     "count": count_per_user,
     "windows": windows,
     "join": join,
+    "changing": join,
     "regrouped": regrouped,
     "pairs": pairs,
 }
@@ -189,14 +190,16 @@ def fill(log: Log, topic: str, records: int, users: int, *, is_avro: bool = Fals
     producer.close()
 
 
-def fill_users(log: Log, users: int) -> None:
-    """Write the table of T4."""
+def fill_users(log: Log, users: int, *, changes: int = 0) -> None:
+    """Write the table of T4, then so many changes of it, which come as the events do."""
     log.admin().ensure_topic("users", partitions=PARTITIONS, configs={"cleanup.policy": "compact"})
     producer = log.producer(linger_ms=20)
-    for start in range(0, users, BLOCK):
-        names = [b"u%05d" % i for i in range(start, min(start + BLOCK, users))]
-        values = [b'{"name":"user %s","country":"c%d"}' % (name, i % 200) for i, name in enumerate(names)]
-        producer.send_chunk("users", Chunk.from_columns("users", names, values, [1] * len(names)))
+    for start in range(0, users + changes, BLOCK):
+        numbers = range(start, min(start + BLOCK, users + changes))
+        names = [b"u%05d" % (i % users) for i in numbers]
+        values = [b'{"name":"user %s","country":"c%d"}' % (name, i % 200) for i, name in zip(numbers, names, strict=True)]
+        times = [1 if i < users else 1_700_000_000_000 + i - users for i in numbers]
+        producer.send_chunk("users", Chunk.from_columns("users", names, values, times))
     producer.flush()
     producer.close()
 
@@ -226,8 +229,8 @@ def run(name: str, records: int, ways: Sequence[str]) -> dict[str, dict[str, Any
                 fill_pairs(log, records)
             else:
                 fill(log, "events", records, users, is_avro=name == "avro")
-            if name == "join":
-                fill_users(log, users)
+            if name in ("join", "changing"):
+                fill_users(log, users, changes=records if name == "changing" else 0)
         for way in ways:
             before = process.cpu_times()
             place = [f"{host}:{port}", f"{scratch}/{way}"]
@@ -324,6 +327,10 @@ def measure_windows() -> Iterator[Figure]:
 
 def measure_join() -> Iterator[Figure]:
     return topology("join", "T4 stream-table join, 100 k keys", {WITH_KERNELS: 1_428_571, WITHOUT: 300_000})
+
+
+def measure_changing() -> Iterator[Figure]:
+    return topology("changing", "T4, 10 k keys, for each event a change of the table", {WITH_KERNELS: 0})
 
 
 def measure_pairs() -> Iterator[Figure]:
@@ -478,6 +485,7 @@ if __name__ == "__main__":
             measure_regrouped,
             measure_windows,
             measure_join,
+            measure_changing,
             measure_pairs,
             measure_guarantees,
             measure_workers,

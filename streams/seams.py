@@ -156,6 +156,11 @@ class Taken:
     stop: int
     places: I64
 
+    def between(self, start: int, stop: int) -> Taken:
+        """Return those with places from `start` to before `stop`."""
+        low, high = self.places.searchsorted((start, stop)).tolist()
+        return Taken(self.source, self.chunk, self.start + low, self.start + high, self.places[low:high])
+
 
 class TaskFunction(Protocol):
     """A program bound to one task. Called by one thread."""

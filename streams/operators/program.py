@@ -1,14 +1,15 @@
 """A sub-topology at work: batches go from operator to operator, inputs first.
 
 A round is what the task takes at once. Its batches wait at their consumers until all inputs of a consumer have had theirs, so
-that one which is reached on several ways sees rows in order of cause. Where an operator looks rows up in a store that the same
-round may change, rounds are single records, and each row that a record becomes goes all its way, consumer by consumer, before
-the next one.
+that one which is reached on several ways sees rows in order of cause. Where an operator looks rows up in a store that records of
+another topic may change in the same round, these take turns by key (`phases.py`); in one that the same record may change, rounds
+are single records, and each row that a record becomes goes all its way, consumer by consumer, before the next one.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,6 +27,7 @@ from ..seams import Outputs, Problems, StateStore, StoreSpec, Taken
 from .classes import classes_of
 from .operator import Bind, Reporter, Wiring, Work
 from .outputs import Output, first_cause, put_out
+from .phases import nodes_in_phases, phases_of
 from .slices import Region, Slice, SlicedWork, region_of
 from .source import SourceWork
 from .wiring import wire
@@ -75,13 +77,20 @@ class OperatorProgram:
         return frozenset(found)
 
     @cached_property
-    def takes_together(self) -> bool:
-        """Whether a round may hold records of several topics: what those of one change, nobody looks up for another."""
+    def in_phases(self) -> frozenset[str] | None:
+        """The nodes that take a round phase by phase, none where nobody looks up what a round changes; None: not possible."""
         operators = self.wiring.operators
-        kept = [spec.name for operator in operators.values() for spec in operator.stores()]
-        asked = {store for source in self.wiring.sources for come, to in _edges(self.wiring, source)
-                 for store in operators[to].looks_up(come, self.wiring)}  # fmt: skip
-        return len(self.wiring.readers) > 1 and len(kept) == len(set(kept)) and not asked & set(kept)
+        kept = Counter(spec.name for each in operators.values() if not g.is_global(each.node) for spec in each.stores())
+        edges = {edge for names in self.wiring.readers.values() for name in names for edge in _edges(self.wiring, name)}
+        asking = frozenset(to for come, to in edges if operators[to].looks_up(come, self.wiring) & kept.keys())
+        if self.careful or max(kept.values(), default=1) > 1:
+            return None
+        return nodes_in_phases(self.wiring, asking)
+
+    @property
+    def takes_together(self) -> bool:
+        """Whether a round may hold records of several topics."""
+        return len(self.wiring.readers) > 1 and self.in_phases is not None
 
     def bind(self, stores: Mapping[str, StateStore], outputs: Outputs, problems: Problems) -> BoundProgram:
         """Return the function of one task."""
@@ -130,6 +139,8 @@ class BoundProgram:
         self._careful = program.careful
         self._is_careful = False
         self._order = [name for name in depth_first(program.wiring) if name not in program.wiring.sources]
+        in_phases = program.in_phases or frozenset()
+        self._in_phases = [name for name in self._order if name in in_phases]
         self._waiting: dict[str, list[tuple[str, Batch]]] = {}
         self._sent: dict[str, list[tuple[str, Output]]] = {}
         self._lates = program.wiring.lates
@@ -189,17 +200,23 @@ class BoundProgram:
         is_careful = any(part.source in self._careful for part in parts)
         while start < stop:
             end = start + 1 if is_careful else min(max(self._due(), start + 1), stop)
-            for part in parts:
-                low, high = part.places.searchsorted((start, end)).tolist()
-                work = self.works[part.source]
-                assert isinstance(work, SourceWork)
-                if low < high:
-                    work.take(part.chunk, part.start + low, part.start + high, part.places[low:high])
+            self._take_all([part.between(start, end) for part in parts])
             self._drain()
             self.stream_time_ms = int(self._round_times[end - 1 - self._round_start])
             self._follow()
             start = end
         self._put_out()
+
+    def _take_all(self, parts: Sequence[Taken]) -> None:
+        """Take records, those of several topics in phases if some are looked up by others."""
+        parts = [part for part in parts if part.start < part.stop]
+        has_phases = bool(self._in_phases) and len(parts) > 1
+        for part in phases_of(parts) if has_phases else parts:
+            work = self.works[part.source]
+            assert isinstance(work, SourceWork)
+            work.take(part.chunk, part.start, part.stop, part.places)
+            for name in self._in_phases if has_phases else ():
+                self._take(name)
 
     def _due(self) -> int:
         """Return behind which record of the round something is due by stream time; far away when nothing is."""

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import logflume.streams as lf
 from logflume.log.records import Chunk, TopicPartition
 from logflume.streams import col
+from logflume.streams.operators.source import SourceWork
 from logflume.streams.runtime.handlers import Handlers, OnProblem
 from logflume.streams.runtime.merge import Merger, Round
 from logflume.streams.runtime.problems import TaskProblems
@@ -70,6 +71,44 @@ def regrouped(app: lf.App) -> Any:
     return pairs.group_by(col.id).count().to_stream()
 
 
+def tables(app: lf.App) -> tuple[Any, Any]:
+    return app.table("left", Order, key=str), app.table("right", Order, key=str)
+
+
+def looked_up(app: lf.App) -> Any:
+    return app.stream("left", Order, key=str).left_join(app.table("right", Order, key=str), prefix="r_")
+
+
+def met(app: lf.App) -> Any:
+    """What is looked up also leaves, and a view of it is met by a part of the stream; behind that order counts."""
+    left, right = app.stream("left", Order, key=str), app.table("right", Order, key=str)
+    right.to("rows")
+    joined = left.filter(col.id > 0).join(right.filter(col.id > 1), prefix="r_")
+    return (
+        joined.select(id=col.r_id, status=col.status)
+        .merge(left.filter(col.id == 0))
+        .group_by_key()
+        .aggregate("", lambda seen, order: f"{seen}{order.id}")
+        .to_stream()
+    )
+
+
+def of_functions(app: lf.App) -> Any:
+    left, right = app.stream("left", Order, key=str), app.table("right", Order, key=str)
+    return left.map_values(lambda order: Order(4 // order.id, "mapped")).left_join(right, lambda a, b: (a.id, b and b.id))
+
+
+def of_tables(app: lf.App) -> Any:
+    left, right = tables(app)
+    return left.outer_join(right, prefix="r_").to_stream()
+
+
+def kept(app: lf.App) -> Any:
+    left, right = tables(app)
+    pairs = left.left_join(right.filter(col.id > 1), prefix="r_", name="pairs")
+    return pairs.filter(col.id > 0).to_stream()
+
+
 def task_of(build: Callable[[lf.App], Any], *, takes_together: bool) -> Task:
     app = lf.App("rounds")
     build(app).to("out")
@@ -120,7 +159,7 @@ def results(task: Task, rows: dict[str, list[Row]], sizes: list[int], limit: int
     return (outputs, kept, task.problems.counts, letters, task.checkpoint().inputs, task.checkpoint().input_times_ms), rounds
 
 
-@pytest.mark.parametrize("build", [inner, outer, of_one_branch, merged, regrouped])
+@pytest.mark.parametrize("build", [inner, outer, of_one_branch, merged, regrouped, looked_up, met, of_functions, of_tables, kept])
 @settings(deadline=None, max_examples=25)
 @given(ROWS, ROWS, st.lists(st.integers(1, 30), min_size=1, max_size=4), st.integers(1, 40))
 def test_a_round_of_several_inputs_gives_what_runs_of_one_give(
@@ -143,7 +182,35 @@ def test_inputs_that_alternate_are_taken_in_few_rounds() -> None:
     assert len(found[0]["out"]) == 499 + 500 + 499 + 498
 
 
-def test_what_looks_rows_up_takes_its_inputs_in_runs() -> None:
+def test_what_is_looked_up_while_it_changes_is_taken_in_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each key is asked for after its row came, and again after that has changed: four steps, whatever the number of keys."""
+    taken: list[int] = []
+    take = SourceWork.take
+
+    def counted(work: SourceWork, chunk: Chunk, start: int, stop: int, places: Any) -> None:
+        taken.append(stop - start)
+        take(work, chunk, start, stop, places)
+
+    monkeypatch.setattr(SourceWork, "take", counted)
+    keys = [b"k%d" % (n % 250) for n in range(500)]
+    rows: dict[str, list[Row]] = {
+        "left": [(key, b'{"id":0,"status":"asked"}', 2 * n + 1) for n, key in enumerate(keys)],
+        "right": [(key, b'{"id":%d,"status":"new"}' % n, 2 * n) for n, key in enumerate(keys)],
+    }
+    found, rounds = results(task_of(looked_up, takes_together=True), rows, [500], 1 << 40)
+    assert (rounds, sorted(taken)) == (1, [1, 249, 250, 250, 250]), "the last one, behind all of the other topic, is no round"
+    assert [msgspec.json.decode(value)["r_id"] for _, value, _, _ in found[0]["out"]] == list(range(500))
+
+
+@pytest.mark.parametrize("what", ["versions", "keys in several forms", "windows"])
+def test_what_does_not_go_by_key_alone_takes_its_inputs_in_runs(what: str) -> None:
     app = lf.App("rounds")
-    app.stream("left", Order, key=str).join(app.table("right", Order, key=str), prefix="r_").to("out")
+    key: Any = Order if what == "keys in several forms" else str
+    left = app.stream("left", Order, key=key)
+    if what == "windows":
+        counts = app.stream("right", Order, key=key).group_by_key().window(lf.tumbling(10)).count()
+        left.group_by_key().window(lf.tumbling(10)).count(name="n").join(counts, prefix="r_").to("out")
+    else:
+        table = app.table("right", Order, key=key, history=lf.seconds(1) if what == "versions" else None)
+        left.join(table, prefix="r_").to("out")
     assert not app.plan().subtopologies[0].program.takes_together
