@@ -7,7 +7,7 @@ take N phases; where no key is in both topics it is two.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from itertools import pairwise
 
 import numpy as np
@@ -20,13 +20,13 @@ from ..seams import Taken
 from .operator import Cut, Wiring
 
 
-def nodes_in_phases(wiring: Wiring, asking: frozenset[str]) -> frozenset[str] | None:
-    """Return the nodes that take each phase before the next one: what looks rows up, and what leads there.
+def nodes_in_phases(wiring: Wiring, ends: Set[str]) -> frozenset[str] | None:
+    """Return the nodes that take each phase before the next one: these, and what leads to them.
 
-    `asking`: those that look up what the records of the sub-topology's topics change. None: one of them does not work on the rows
-    of some keys alone, or keys are not known as they come.
+    `ends`: those that look up what records of the sub-topology's topics change, and those that keep it. None: one of all these
+    does not work on the rows of some keys alone, or keys are not known as they come.
     """
-    found, waiting = set(asking), [*asking]
+    found, waiting = set(ends), [*ends]
     leading: dict[str, list[str]] = {}
     for name in wiring.operators:
         for child in wiring.following(name):

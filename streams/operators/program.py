@@ -9,7 +9,6 @@ are single records, and each row that a record becomes goes all its way, consume
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -79,12 +78,14 @@ class OperatorProgram:
     @cached_property
     def in_phases(self) -> frozenset[str] | None:
         """The nodes that take a round phase by phase, none where nobody looks up what a round changes; None: not possible."""
-        operators = self.wiring.operators
-        kept = Counter(spec.name for each in operators.values() if not g.is_global(each.node) for spec in each.stores())
+        operators = {name: each for name, each in self.wiring.operators.items() if not g.is_global(each.node)}
+        kept = [(spec.name, name) for name, each in operators.items() for spec in each.stores()]
+        keepers = dict(kept)
         edges = {edge for names in self.wiring.readers.values() for name in names for edge in _edges(self.wiring, name)}
-        asking = frozenset(to for come, to in edges if operators[to].looks_up(come, self.wiring) & kept.keys())
-        if self.careful or max(kept.values(), default=1) > 1:
+        asked = [(to, keepers.keys() & operators[to].looks_up(come, self.wiring)) for come, to in edges]
+        if self.careful or len(keepers) < len(kept):
             return None
+        asking = {to for to, stores in asked if stores} | {keepers[store] for _, stores in asked for store in stores}
         return nodes_in_phases(self.wiring, asking)
 
     @property

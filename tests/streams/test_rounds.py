@@ -98,6 +98,13 @@ def of_functions(app: lf.App) -> Any:
     return left.map_values(lambda order: Order(4 // order.id, "mapped")).left_join(right, lambda a, b: (a.id, b and b.id))
 
 
+def counted(app: lf.App) -> Any:
+    """What is looked up is made of records, and its changes leave as the node says: here each."""
+    left, right = both(app)
+    counts = right.group_by_key().aggregate(n=lf.count(), most=lf.max(col.id), emit="update")
+    return left.left_join(counts, prefix="r_")
+
+
 def of_tables(app: lf.App) -> Any:
     left, right = tables(app)
     return left.outer_join(right, prefix="r_").to_stream()
@@ -159,7 +166,9 @@ def results(task: Task, rows: dict[str, list[Row]], sizes: list[int], limit: int
     return (outputs, kept, task.problems.counts, letters, task.checkpoint().inputs, task.checkpoint().input_times_ms), rounds
 
 
-@pytest.mark.parametrize("build", [inner, outer, of_one_branch, merged, regrouped, looked_up, met, of_functions, of_tables, kept])
+@pytest.mark.parametrize(
+    "build", [inner, outer, of_one_branch, merged, regrouped, looked_up, met, counted, of_functions, of_tables, kept]
+)
 @settings(deadline=None, max_examples=25)
 @given(ROWS, ROWS, st.lists(st.integers(1, 30), min_size=1, max_size=4), st.integers(1, 40))
 def test_a_round_of_several_inputs_gives_what_runs_of_one_give(
