@@ -27,7 +27,8 @@ RECORDS = 160
 CUT = 100
 SEED = 7
 STREAMS = (
-    "inner", "left", "outer", "self", "two-readings", "looked-up", "row-before", "global", "global-left", *families.STREAMS,
+    "inner", "ungraced", "left", "outer", "ungraced-outer", "self", "two-readings", "looked-up", "row-before", "global",
+    "global-left", *families.STREAMS,
 )  # fmt: skip
 """Kinds whose results are a stream: all of them are compared. Of a table the newest of each key: live commits more often.
 
