@@ -26,7 +26,11 @@ _JOIN_UNDER_WAY_S = 0.5  # the coordinator has it by then, though others may kee
 
 
 class ClassicMembership:
-    """See `membership.Membership`. `on_change` may be called from the I/O loop."""
+    """See `membership.Membership`. `on_change` may be called from the I/O loop.
+
+    `_holder`: who this member was when it got the partitions that it has. A member that the group has dropped meanwhile joins as
+    another: what it has is somebody else's by then, and is committed for in vain.
+    """
 
     def __init__(
         self,
@@ -47,6 +51,7 @@ class ClassicMembership:
         self._on_change = on_change
         self._interest = Interest()
         self._joining: Future[Joined] | None = None
+        self._holder = GroupMetadata(group_id, NO_GENERATION, "", instance_id)
         self._member = GroupMember(
             cluster,
             channel,
@@ -88,15 +93,20 @@ class ClassicMembership:
         return is_joined or (self._joining is None and self._member.needs_join) or self._member.failure is not None
 
     def metadata(self) -> GroupMetadata:
-        return self._member.metadata()
+        return self._holder if self._is_another else self._member.metadata()
+
+    @property
+    def _is_another(self) -> bool:
+        """Whether the group has dropped the member that has the partitions."""
+        return self._member.member_id != self._holder.member_id
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         try:
-            await self._member.commit(offsets)
+            await self._member.commit(offsets, self.metadata())
         except KafkaError as error:
             if error.error not in STALE_MEMBER or await self.renewed() is None:
                 raise
-            await self._member.commit(offsets)
+            await self._member.commit(offsets, self.metadata())
 
     async def renewed(self) -> GroupMetadata | None:
         """Wait for the join under way; return who this member is then, None if it does not keep its partitions over a join.
@@ -109,7 +119,7 @@ class ClassicMembership:
         waiting = asyncio.wrap_future(joining)
         await asyncio.wait([waiting])
         has_failed = waiting.cancelled() or waiting.exception() is not None
-        return None if has_failed or not self.is_member else self.metadata()
+        return None if has_failed or not self.is_member or self._is_another else self.metadata()
 
     async def leave(self) -> None:
         """Leave, behind a join that is under way: one that reaches the coordinator after the leave makes a member for nobody."""
@@ -134,6 +144,9 @@ class ClassicMembership:
             self._member.needs_join = True
             raise
         self._takes_advice[joined.strategy](joined.advice)
+        if self._is_another:
+            owner.give_up(owner.assignment())
+        self._holder = self._member.metadata()
         owned, assigned = set(owner.assignment()), set(joined.partitions)
         if owned - assigned:
             owner.give_up(owned - assigned)

@@ -123,12 +123,11 @@ class GroupMember:
                 return assigned
             await asyncio.sleep(backoff_s(attempt))
 
-    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Commit offsets as this member (or without membership, when it never joined).
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], sent: GroupMetadata) -> None:
+        """Commit offsets as this member, or as who it was (or without membership, when it never joined).
 
         Raises KafkaError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS when it is not current; others retried.
         """
-        sent = self.metadata()
         try:
             await commit_offsets(self._cluster, self._channel, sent, offsets)
         except KafkaError as error:

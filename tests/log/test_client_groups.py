@@ -14,7 +14,7 @@ from logflume.log import GroupMetadata, InvalidInput, KafkaError, OffsetAndMetad
 from logflume.log.broker.access import Operation, Pattern, Permission, Resource
 from logflume.log.client.cluster import Cluster
 from logflume.log.client.consumer_protocol import ConsumerProtocolMembership
-from logflume.log.client.errors import ClientClosed
+from logflume.log.client.errors import ClientClosed, TransactionMustAbort
 from logflume.log.client.group import GroupMember
 from logflume.log.client.log import Log
 from logflume.log.client.loop import IoLoop
@@ -348,3 +348,43 @@ def test_who_closes_before_its_first_heartbeat_is_answered_leaves_nobody_behind(
     time.sleep(0.3)
     response = log.admin().request("ConsumerGroupDescribe", group_ids=[topic], include_authorized_operations=False)
     assert [group.members for group in response.groups] == [[]]
+
+
+def test_a_member_that_was_dropped_commits_nothing_for_what_it_had(log: Log, topic: str) -> None:
+    """It learns of it while it joins once more and reads on: what it had was another's meanwhile, whoever it is afterwards."""
+    log.admin().create_topic(topic, partitions=2)
+    both = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+    options: dict[str, Any] = {
+        "group_id": topic,
+        "assignment_strategies": ["cooperative-sticky"],
+        "heartbeat_interval_ms": 15_000,
+    }
+    first, revoked = log.consumer(group_instance_id="first", **options), list[TopicPartition]()
+    first.subscribe([topic], on_revoked=revoked.extend)
+    wait_until(lambda: first.poll(timeout_s=0.05) == [] and len(first.assignment()) == 2)
+    log.admin().remove_group_members(topic, ["first"])
+    second = Member(log.consumer(group_instance_id="second", **options), [topic])
+    wait_until(lambda: second.assignments[-1:] == [tuple(both)])
+    producer = log.producer()
+    for number in range(10):
+        producer.send(topic, b"", partition=number % 2)
+    producer.close()
+    wait_until(lambda: committed(log, topic) == {5})
+    first.subscribe([topic], on_revoked=revoked.extend)
+    first.poll(timeout_s=0.0)
+    writer = log.producer(transactional_id=topic)
+    writer.init_transactions()
+    writer.begin_transaction()
+    with pytest.raises(TransactionMustAbort):
+        writer.send_offsets(dict.fromkeys(both, OffsetAndMetadata(3)), first.group_metadata(), renewed=first.renewed_metadata)
+    writer.abort_transaction()
+    assert committed(log, topic) == {5}
+    wait_until(lambda: not first.poll(timeout_s=0.05) and len(first.assignment()) == 1)
+    assert sorted(revoked) == both
+    assert [first.position(tp) for tp in first.assignment()] == [5]
+    second.stop()
+    first.close()
+
+
+def committed(log: Log, group: str) -> set[int]:
+    return {at.offset for at in log.admin().group_offsets(group).values()}
