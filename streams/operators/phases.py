@@ -18,21 +18,20 @@ from .. import graph as g
 from ..columns.key_forms import KeyForms
 from ..seams import Taken
 from .operator import Cut, Wiring
+from .slices import consumers_of
 
 
-def nodes_in_phases(wiring: Wiring, ends: Set[str]) -> frozenset[str] | None:
-    """Return the nodes that take each phase before the next one: these, and what leads to them.
+def nodes_in_phases(wiring: Wiring, asking: Set[str]) -> frozenset[str] | None:
+    """Return the nodes that take each phase before the next one: these, what keeps the rows for them, what leads there.
 
-    `ends`: those that look up what records of the sub-topology's topics change, and those that keep it. None: one of all these
-    does not work on the rows of some keys alone, or keys are not known as they come.
+    `asking`: those that look up what records of the sub-topology's topics change. Global tables, which are read apart, are not
+    in it. None: one of all these does not work on the rows of some keys alone, or keys are not known as they come.
     """
-    found, waiting = set(ends), [*ends]
-    leading: dict[str, list[str]] = {}
-    for name in wiring.operators:
-        for child in wiring.following(name):
-            leading.setdefault(child, []).append(name)
+    found, waiting = set(asking), [*asking]
+    consumers = {name: children for name, children in consumers_of(wiring).items() if not g.is_global(wiring.node(name))}
     while waiting:
-        new = set(leading.get(waiting.pop(), ())) - found
+        child = waiting.pop()
+        new = {name for name, children in consumers.items() if child in children} - found
         found |= new
         waiting += new
     operators = [wiring.operators[name] for name in found]

@@ -78,15 +78,12 @@ class OperatorProgram:
     @cached_property
     def in_phases(self) -> frozenset[str] | None:
         """The nodes that take a round phase by phase, none where nobody looks up what a round changes; None: not possible."""
-        operators = {name: each for name, each in self.wiring.operators.items() if not g.is_global(each.node)}
-        kept = [(spec.name, name) for name, each in operators.items() for spec in each.stores()]
-        keepers = dict(kept)
+        operators = self.wiring.operators
+        kept = [spec.name for each in operators.values() if not g.is_global(each.node) for spec in each.stores()]
         edges = {edge for names in self.wiring.readers.values() for name in names for edge in _edges(self.wiring, name)}
-        asked = [(to, keepers.keys() & operators[to].looks_up(come, self.wiring)) for come, to in edges]
-        if self.careful or len(keepers) < len(kept):
+        if self.careful or len(set(kept)) < len(kept):
             return None
-        asking = {to for to, stores in asked if stores} | {keepers[store] for _, stores in asked for store in stores}
-        return nodes_in_phases(self.wiring, asking)
+        return nodes_in_phases(self.wiring, {to for come, to in edges if operators[to].looks_up(come, self.wiring) & {*kept}})
 
     @property
     def takes_together(self) -> bool:

@@ -102,7 +102,7 @@ def region_of(wiring: Wiring) -> Region | None:
     if any(operator.has_effects for operator in wiring.operators.values()):
         return None
     cuts = {name: operator.cut(wiring) for name, operator in wiring.operators.items()}
-    consumers = _consumers(wiring)
+    consumers = consumers_of(wiring)
     nodes = {name for name, cut in cuts.items() if cut is not Cut.WHOLE}
     while True:
         placed = {name for name in nodes if _is_placed(wiring, name, nodes, cuts, consumers)}
@@ -148,7 +148,7 @@ def _with_all_behind(name: str, consumers: Mapping[str, set[str]]) -> set[str]:
     return found
 
 
-def _consumers(wiring: Wiring) -> dict[str, set[str]]:
+def consumers_of(wiring: Wiring) -> dict[str, set[str]]:
     """Return of each node which others take its rows, or look them up."""
     owners = {spec.name: name for name, operator in wiring.operators.items() for spec in operator.stores()}
     found = {name: set(wiring.following(name)) for name in wiring.operators}

@@ -352,8 +352,8 @@ def _letter_partitions(log: Log, backfill: BackfillPlan) -> dict[str, int]:
     topic = backfill.dead_letter_topic
     if topic is None:
         return {}
-    is_there = log.admin().find_topics([topic])
-    return {topic: log.admin().describe_topics([topic])[topic].partitions if is_there else DEAD_LETTER_PARTITIONS}
+    found = log.admin().find_topics([topic])
+    return {topic: found[topic].partitions if topic in found else DEAD_LETTER_PARTITIONS}
 
 
 def _ensure_letters(log: Log, backfill: BackfillPlan) -> None:
