@@ -22,7 +22,7 @@ from .cluster import GROUP, Cluster
 from .consumer_protocol import ConsumerProtocolMembership
 from .errors import ClientClosed
 from .fetcher import Fetched, Fetcher, PartitionState
-from .loop import IoLoop
+from .loop import Calls, IoLoop
 from .membership import GROUP_PROTOCOLS, Interest, Membership, interest_in
 from .offsets import LATEST, fetch_committed, list_offsets
 from .retry import with_retries
@@ -67,7 +67,7 @@ class Consumer:
         if group_instance_id is not None and group_id is None:
             raise InvalidInput("group_instance_id needs a group_id")
         self._cluster = cluster
-        self._loop = loop
+        self._loop, self._calls = loop, Calls(loop, "consumer")
         self._group_id = group_id
         self._ready = threading.Condition()
         self._turn_s = max_poll_interval_ms / 3000
@@ -214,7 +214,7 @@ class Consumer:
 
         for tp in times_ms:
             self._state(tp)
-        offsets = self._loop.run(find(), timeout_s=CALL_TIMEOUT_S)
+        offsets = self._calls.run(find(), timeout_s=CALL_TIMEOUT_S)
         for tp, offset in offsets.items():
             self.seek(tp, offset)
         return offsets
@@ -260,7 +260,7 @@ class Consumer:
         self._check_open()
         self._need_group("committed")
         wanted = [TopicPartition(*tp) for tp in partitions]
-        found = self._loop.run(self._find_committed(wanted), timeout_s=CALL_TIMEOUT_S)
+        found = self._calls.run(self._find_committed(wanted), timeout_s=CALL_TIMEOUT_S)
         return {tp: found.get(tp) for tp in wanted}
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:
@@ -293,7 +293,7 @@ class Consumer:
         async def commit() -> None:
             await with_retries(lambda: member.commit(wanted), timeout_s=CALL_TIMEOUT_S, on_failure=moved)
 
-        self._loop.run(commit(), timeout_s=CALL_TIMEOUT_S + 35)
+        self._calls.run(commit(), timeout_s=CALL_TIMEOUT_S + 35)
 
     def group_metadata(self) -> GroupMetadata:
         """Return who this member is, for `Producer.send_offsets`."""
@@ -303,7 +303,7 @@ class Consumer:
         """Wait for the join under way; return who this member is then, None if it does not keep its partitions over a join."""
         self._check_open()
         member = self._need_group("renewed_metadata")
-        return self._loop.run(member.renewed(), timeout_s=CALL_TIMEOUT_S)
+        return self._calls.run(member.renewed(), timeout_s=CALL_TIMEOUT_S)
 
     # end
 
@@ -327,6 +327,7 @@ class Consumer:
         if self._closed:
             return
         self._closed = True
+        self._calls.end()
 
         async def stop() -> None:
             self._fetcher.close()

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from logflume.log.errors import TransportError
 from logflume.log.protocol import MessageBase, messages, tables
 
+from .errors import ClientClosed
 from .transport import REQUEST_TIMEOUT_S
 from .versions import TRANSACTION_V2, VersionRanges, choose_version
 
@@ -75,7 +76,7 @@ class EmbeddedChannel:
         self, message: MessageBase, *, node: int | None = None, timeout_s: float = REQUEST_TIMEOUT_S, max_version: int = 1 << 15
     ) -> Any:
         if self._is_closed:
-            raise TransportError("the client was closed")
+            raise ClientClosed("the client was closed")
         transport = self._transport
         await transport.negotiate()
         has_v2 = transport.finalized.get(TRANSACTION_V2, 0) >= 2

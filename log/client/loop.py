@@ -9,11 +9,13 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, TimeoutError
+from concurrent.futures import CancelledError, Future, TimeoutError
 from functools import lru_cache
 from typing import Any, TypeVar
 
 from logflume.log.errors import TransportError
+
+from .errors import ClientClosed
 
 T = TypeVar("T")
 
@@ -41,7 +43,10 @@ class IoLoop:
             TransportError: no result within `timeout_s`; the coroutine is cancelled.
         """
         assert threading.current_thread() is not self._thread, "a blocking call on the I/O thread would wait for itself"
-        future = self.submit(coroutine)
+        return self.wait(self.submit(coroutine), timeout_s=timeout_s)
+
+    def wait(self, future: Future[T], *, timeout_s: float | None = None) -> T:
+        """Wait for what was submitted, as `run` does."""
         try:
             return future.result(timeout_s)
         except TimeoutError:
@@ -56,6 +61,39 @@ class IoLoop:
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Call a function on the loop, soon."""
         self.loop.call_soon_threadsafe(function, *args)
+
+
+class Calls:
+    """The calls of one client, that its callers' threads wait for: closing it ends them all."""
+
+    def __init__(self, loop: IoLoop, of: str) -> None:
+        self._loop, self._of = loop, of
+        self._open: set[Future[Any]] = set()
+        self._has_ended = False
+
+    def run(self, coroutine: Coroutine[Any, Any, T], *, timeout_s: float | None = None) -> T:
+        """Run a coroutine on the loop and wait for its result.
+
+        Raises:
+            ClientClosed: the client was closed meanwhile.
+            TransportError: no result within `timeout_s`; the coroutine is cancelled.
+        """
+        future = self._loop.submit(coroutine)
+        self._open.add(future)
+        try:
+            if self._has_ended:
+                future.cancel()
+            return self._loop.wait(future, timeout_s=timeout_s)
+        except CancelledError:
+            raise ClientClosed(f"the {self._of} was closed") from None
+        finally:
+            self._open.discard(future)
+
+    def end(self) -> None:
+        """End all calls, and those to come. Idempotent; any thread."""
+        self._has_ended = True
+        for future in tuple(self._open):
+            future.cancel()
 
 
 def io_loop() -> IoLoop:

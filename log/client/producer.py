@@ -28,7 +28,7 @@ from .batches import Delivery, as_bytes, check_headers, check_partition, check_t
 from .cluster import Cluster
 from .errors import ClientClosed, ProducerFenced, RecordsRefused, StaleGroupMember, TransactionMustAbort
 from .identity import Identity
-from .loop import IoLoop
+from .loop import Calls, IoLoop
 from .partitioner import StickyPartitioner, partition_of_key
 from .sender import Sender, check_acks
 
@@ -72,7 +72,7 @@ class Producer:
         if batch_size < 1 or linger_ms < 0:
             raise InvalidInput(f"expected batch_size >= 1 and linger_ms >= 0, found {batch_size} and {linger_ms}")
         self._cluster = cluster
-        self._loop = loop
+        self._loop, self._calls = loop, Calls(loop, "producer")
         self._batch_size = batch_size
         self._random = random.Random()
         self._sticky: dict[str, StickyPartitioner] = {}
@@ -333,6 +333,7 @@ class Producer:
             else:
                 self._accumulator.drain(timeout_s=timeout_s)
         self._closed, self._is_taking_records = True, False
+        self._calls.end()
         error = ClientClosed("the producer was closed")
         self._accumulator.refuse(error)
 
@@ -374,7 +375,7 @@ class Producer:
 
     def _run(self, coroutine: Coroutine[Any, Any, T], *, timeout_s: float = TXN_TIMEOUT_S) -> T:
         try:
-            return self._loop.run(coroutine, timeout_s=max(timeout_s, 0.0))
+            return self._calls.run(coroutine, timeout_s=max(timeout_s, 0.0))
         except ProducerFenced as error:
             self._accumulator.refuse(error)
             raise
@@ -430,7 +431,7 @@ class Producer:
             )
 
     def _find_partition_count(self, topic: str) -> int:
-        return len(self._loop.run(self._cluster.topic(topic), timeout_s=60.0).partitions)
+        return len(self._calls.run(self._cluster.topic(topic), timeout_s=60.0).partitions)
 
     def _sticky_partition(self, topic: str, size_bytes: int, count: int) -> int:
         if count == 1:

@@ -13,7 +13,7 @@ from logflume.log.errors import LogflumeError, TransportError
 from logflume.log.protocol import MessageBase
 
 from .connection import Connection
-from .errors import LoginRefused
+from .errors import ClientClosed, LoginRefused
 from .retry import backoff_s, shielded
 from .security import Security
 from .transport import REQUEST_TIMEOUT_S
@@ -116,7 +116,7 @@ class WireChannel:
             if slot.attempt is not None:
                 slot.attempt.cancel()
             if slot.connection is not None:
-                slot.connection.close()
+                slot.connection.close(ClientClosed("the client was closed"))
         self._slots.clear()
 
     def _open_connection(self, node: int | None) -> Connection | None:
@@ -141,7 +141,7 @@ class WireChannel:
 
     async def _connect_address(self, address: Address) -> Connection:
         if self._is_closed:
-            raise TransportError("the client was closed")
+            raise ClientClosed("the client was closed")
         slot = self._slots.setdefault(address, _Slot())
         if slot.attempt is None or (slot.attempt.done() and not slot.is_usable):
             slot.attempt = asyncio.get_running_loop().create_task(self._attempt(address, slot))
@@ -150,6 +150,10 @@ class WireChannel:
         try:
             async with slot.turn:  # in the order in which they came
                 return await shielded(attempt)
+        except asyncio.CancelledError:
+            if attempt.cancelled():
+                raise ClientClosed("the client was closed") from None
+            raise
         finally:
             slot.waiting -= 1
 

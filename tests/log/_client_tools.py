@@ -80,4 +80,5 @@ class Member:
     def stop(self) -> None:
         self._is_stopping = True
         self._thread.join(WAIT_S)
+        assert not self._thread.is_alive(), "its thread hangs"
         self.consumer.close()

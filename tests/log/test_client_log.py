@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -433,6 +434,38 @@ def test_what_is_closed_stays_closed(log: Log, topic: str) -> None:
     log.close()
     with pytest.raises(ClientClosed):
         log.producer()
+
+
+@pytest.mark.parametrize("fate", [signal.SIGKILL, signal.SIGSTOP])
+def test_closing_ends_what_another_thread_waits_for(fate: signal.Signals, tmp_path: Path) -> None:
+    """The broker is gone, or answers nothing: the call ends with the client, not with its own time-out a minute later."""
+    broker, ended = ServerProcess(str(tmp_path / "data")), list[LogflumeError]()
+    with connect(broker.address) as log:
+        log.admin().create_topic("t")
+        consumer, producer = log.consumer(group_id="g"), log.producer()
+        consumer.assign([TopicPartition("t", 0)])
+        consumer.commit({TopicPartition("t", 0): OffsetAndMetadata(0)})
+        assert broker.process is not None
+        broker.process.send_signal(fate)
+
+        def commit() -> None:
+            try:
+                consumer.commit({TopicPartition("t", 0): OffsetAndMetadata(1)})
+            except LogflumeError as error:
+                ended.append(error)
+
+        thread = threading.Thread(target=commit)
+        thread.start()
+        sent = producer.send("t", b"x")
+        time.sleep(0.3)
+        assert thread.is_alive()
+        consumer.close(timeout_s=0.1)
+        producer.close(timeout_s=0.1)
+        thread.join(5.0)
+        assert [type(error) for error in ended] == [ClientClosed]
+        with pytest.raises(ClientClosed):
+            sent.result(0)
+    broker.kill()
 
 
 def test_options_that_cannot_be_are_refused(log: Log) -> None:
