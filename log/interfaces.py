@@ -102,6 +102,19 @@ class Subscription:
     user_data: bytes = b""
 
 
+def claims_of(members: Iterable[Subscription]) -> dict[TopicPartition, set[str]]:
+    """Return who still has what: who says so of the latest generation (several: in doubt); older claims are void (KIP-792)."""
+    latest: dict[TopicPartition, int] = {}
+    claims: dict[TopicPartition, set[str]] = {}
+    for member in members:
+        for tp in member.owned:
+            if member.generation > latest.get(tp, -2):
+                latest[tp], claims[tp] = member.generation, set()
+            if member.generation == latest[tp]:
+                claims[tp].add(member.member_id)
+    return claims
+
+
 Assignment = dict[str, list[TopicPartition]]
 """Member id -> its partitions."""
 

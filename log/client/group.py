@@ -313,7 +313,8 @@ class GroupMember:
         self._on_change()
 
     def _forget_membership(self) -> None:
-        self.member_id, self.generation = "", NO_GENERATION
+        """What the group has dropped has nothing: what it had may be another's by now."""
+        self.member_id, self.generation, self._owned = "", NO_GENERATION, frozenset()
 
     def _start(self, *coroutines: Coroutine[Any, Any, None]) -> None:
         loop = asyncio.get_running_loop()

@@ -6,9 +6,9 @@ A partition that moves is first taken from its old owner and, when that one has 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from logflume.log.interfaces import Assignment, Subscription
+from logflume.log.interfaces import Assignment, Subscription, claims_of
 from logflume.log.records import TopicPartition
 
 from .subscription import ordered
@@ -22,31 +22,25 @@ def assign_cooperative_sticky(members: Sequence[Subscription], partition_counts:
     >>> assign_cooperative_sticky([a, b], {"t": 2})
     {'a': [TopicPartition(topic='t', partition=0)], 'b': []}
     """
-    assignment = _balanced(members, partition_counts, _owners(members, partition_counts))
-    claimants: dict[TopicPartition, set[str]] = {}
-    for member in members:
-        for tp in member.owned:
-            claimants.setdefault(tp, set()).add(member.member_id)
+    claims = claims_of(members)
+    assignment = _balanced(members, partition_counts, _owners(members, partition_counts, claims))
     return {
-        member_id: sorted(tp for tp in partitions if tp not in claimants or member_id in claimants[tp])
+        member_id: sorted(tp for tp in partitions if claims.get(tp, {member_id}) == {member_id})
         for member_id, partitions in assignment.items()
     }
 
 
-def _owners(members: Sequence[Subscription], partition_counts: Mapping[str, int]) -> dict[TopicPartition, str]:
-    """Return who has what: of several that claim a partition the one of the latest generation, nobody if they are equal."""
-    claims: dict[TopicPartition, list[Subscription]] = {}
-    for member in members:
-        for tp in member.owned:
-            if tp.topic in member.topics and tp.partition < partition_counts.get(tp.topic, 0):
-                claims.setdefault(tp, []).append(member)
-    owners = {}
-    for tp, claimants in claims.items():
-        latest = max(member.generation for member in claimants)
-        of_latest = [member for member in claimants if member.generation == latest]
-        if len(of_latest) == 1:
-            owners[tp] = of_latest[0].member_id
-    return owners
+def _owners(
+    members: Sequence[Subscription], partition_counts: Mapping[str, int], claims: Mapping[TopicPartition, Collection[str]]
+) -> dict[TopicPartition, str]:
+    """Return who has what and still wants it; nobody has what two claim."""
+    topics = {member.member_id: member.topics for member in members}
+    alone = {tp: next(iter(claimants)) for tp, claimants in claims.items() if len(claimants) == 1}
+    return {
+        tp: member_id
+        for tp, member_id in alone.items()
+        if tp.topic in topics[member_id] and tp.partition < partition_counts.get(tp.topic, 0)
+    }
 
 
 def _balanced(

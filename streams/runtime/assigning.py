@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from logflume.log.interfaces import Assignment, AssignmentStrategy, Subscription
+from logflume.log.interfaces import Assignment, AssignmentStrategy, Subscription, claims_of
 from logflume.log.records import TopicPartition
 
 NAME = "logflume-tasks"
@@ -182,11 +182,8 @@ def _deal(sharing: Sharing, members: Sequence[Subscription], partition_counts: M
     told = {each.member_id: _told(each) for each in members}
     dealt = {each.member_id: _Member(each, told[each.member_id].copies, told[each.member_id].rack) for each in members}
     order = sorted(members, key=lambda each: (each.instance_id is None, each.instance_id or each.member_id))
-    claims: dict[TopicPartition, set[str]] = {}
     furthest: dict[str, int] = {}
     for each in members:
-        for tp in each.owned:
-            claims.setdefault(tp, set()).add(each.member_id)
         for name, position in dealt[each.member_id].told.items():
             furthest[name] = max(position, furthest.get(name, 0))
     deal = _Deal(
@@ -201,7 +198,7 @@ def _deal(sharing: Sharing, members: Sequence[Subscription], partition_counts: M
             name: [dealt[each.member_id] for each in order if each.topics >= set(read) & partition_counts.keys()]
             for name, read in groups.items()
         },
-        claims,
+        claims_of(members),
         furthest,
     )
     _keep(deal.parts, deal.eligible)
@@ -217,8 +214,8 @@ def _free(
     partitions: Sequence[TopicPartition], claims: Mapping[TopicPartition, Collection[str]], member_id: str
 ) -> list[TopicPartition]:
     """Return a task's partitions when no other member has one of them; else those that the member has itself."""
-    is_held = any(tp in claims and member_id not in claims[tp] for tp in partitions)
-    return [tp for tp in partitions if not is_held or member_id in claims.get(tp, ())]
+    is_free = all(claims.get(tp, {member_id}) == {member_id} for tp in partitions)
+    return [tp for tp in partitions if is_free or claims.get(tp) == {member_id}]
 
 
 def _groups(

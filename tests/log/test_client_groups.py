@@ -357,7 +357,7 @@ def test_a_member_that_was_dropped_commits_nothing_for_what_it_had(log: Log, top
     options: dict[str, Any] = {
         "group_id": topic,
         "assignment_strategies": ["cooperative-sticky"],
-        "heartbeat_interval_ms": 15_000,
+        "heartbeat_interval_ms": 3_000,
     }
     first, revoked = log.consumer(group_instance_id="first", **options), list[TopicPartition]()
     first.subscribe([topic], on_revoked=revoked.extend)

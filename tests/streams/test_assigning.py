@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -12,7 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from logflume.log import InvalidInput
-from logflume.log.interfaces import Subscription
+from logflume.log.client.sticky import assign_cooperative_sticky
+from logflume.log.interfaces import Assignment, Strategy, Subscription
 from logflume.log.records import TopicPartition
 from logflume.streams.runtime import EngineOptions
 from logflume.streams.runtime.assigning import Copies, Sharing, Told, assign_copies, assign_tasks
@@ -276,3 +277,20 @@ def test_a_rack_is_a_name() -> None:
     for wrong in ("", 3, "x" * 250):
         with pytest.raises(InvalidInput, match="rack must be a name"):
             EngineOptions(rack=wrong)  # type: ignore[arg-type]
+
+
+def by_tasks(members: Sequence[Subscription], partition_counts: Mapping[str, int]) -> Assignment:
+    return assign_tasks(Sharing({"sub": sorted(partition_counts)}), members, partition_counts)
+
+
+@pytest.mark.parametrize("assign", [by_tasks, assign_cooperative_sticky])
+def test_a_claim_of_an_older_generation_gives_no_right_to_what_another_has_by_now(assign: Strategy) -> None:
+    """Else both would read it, from the time when the group has agreed until the other one has given it up."""
+    both = frozenset({TopicPartition("t", 0), TopicPartition("t", 1)})
+    stale = Subscription("a", None, frozenset({"t"}), owned=both, generation=2)
+    holder = Subscription("b", None, frozenset({"t"}), owned=both, generation=3)
+    shares = assign([stale, holder], {"t": 2})
+    assert (shares["a"], len(shares["b"])) == ([], 1)
+    joined_again = [replace(stale, owned=frozenset(), generation=4), replace(holder, owned=frozenset(shares["b"]), generation=4)]
+    assert {name: len(share) for name, share in assign(joined_again, {"t": 2}).items()} == {"a": 1, "b": 1}
+    assert assign([replace(stale, generation=3), holder], {"t": 2}) == {"a": [], "b": []}, "nobody gets what two claim"
