@@ -21,17 +21,14 @@ from typing import Any
 
 from logflume.log import LogflumeError, connect
 from logflume.streams.spark import SparkRunner, SparkSettings, open_session, plan_backfill, run_backfill
-from tests.kills._families import WALKING, named, plan_of
+from tests.kills._families import FEW_KEYS, named, plan_of
 from tests.kills._inputs import fill
 from tests.kills._instances import Instances
 from tests.kills._results import differences, entries, unlike
 from tests.kills._run import Job, own_broker, wait_until_done
-from tests.streams import _family_apps as families
 from tests.streams.test_operators_engine import HOLDING
 
 LIVE, BATCH = "live", "batch"
-FEW_KEYS = {*WALKING, "foreign columns", "foreign keys", *(f"sales {kind}" for kind in families.FOREIGN)}
-"""Those that go through all keys again and again, or answer all of them whenever a row of the other side changes."""
 RANGES_MAX = 7
 SLICES_MAX = 4
 SHUFFLE_PARTITIONS_MAX = 16

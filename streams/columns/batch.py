@@ -59,7 +59,8 @@ class Batch:
         nulls: where the value is null; None: nowhere.
         chunk: the records at hand; None at a task commit.
         rows: indices in the chunk, int64[N]; None at a task commit.
-        order: int64[N], never falling: the position in the round, then PATH_BITS for the way; None at a task commit.
+        order: int64[N], never falling: the position in the round, then PATH_BITS for the way. Less than 0: of no record, in the
+            order in which they were made. None: before the task has numbered them, and where any order will do.
         path_bits: how many bits are left for the way from here.
         memory: what spans of texts made on the way point into.
     """
@@ -162,8 +163,12 @@ class Batch:
 
     @property
     def causes(self) -> I64 | None:
-        """Positions in the round, int64[N]; None at a task commit."""
-        return None if self.order is None else self.order >> PATH_BITS
+        """Positions in the round, int64[N]; None: no records of the round caused these rows."""
+        return None if self.order is None or (len(self.order) and self.order[0] < 0) else self.order >> PATH_BITS
+
+    def numbered(self, first: int) -> Batch:
+        """Return the rows in an order of their own: the `first`, which is less than 0, and those that follow; it ends at -1."""
+        return replace(self, order=np.minimum(first + np.arange(len(self)), -1) << PATH_BITS, path_bits=PATH_BITS)
 
     def branch(self, place: int, count: int) -> Batch:
         """Return the rows on their way to one of several consumers."""

@@ -147,37 +147,47 @@ def _of(indices: I64 | None, kept: I64 | None) -> I64 | None:
     return indices if indices is None or kept is None else indices[kept]
 
 
-def first_cause(found: Sequence[tuple[str, Output]]) -> int:
+def first_cause(found: Sequence[Output]) -> int:
     """Return the place in the order of causes of the first record that goes to a topic; -1 where none has one."""
-    return min((int(output.order.min()) for _, output in found if output.order is not None), default=-1)
+    return min((int(output.order.min()) for output in found if output.order is not None), default=-1)
 
 
-def put_out(outputs: Outputs, topic: str, found: Sequence[tuple[str, Output]]) -> None:
-    """Send what one round (or commit) puts out to one topic, in order of cause; all of it as outputs of the first node."""
-    node = found[0][0]
-    if len(found) == 1 or any(output.order is None for _, output in found):
-        for _, output in found:
-            _send(outputs, node, topic, output)
-        return
+def put_out(outputs: Outputs, node: str, topic: str, found: Sequence[Output], cause: int | None) -> None:
+    """Send what goes to one topic as outputs of a node, in order of cause; what may go in any order comes last.
+
+    `cause`: the record of the round that counts as the cause of what no record has caused; None: that comes after the round.
+    """
+    in_order = [output for output in found if output.order is not None]
+    if len(in_order) > 1:
+        _send_together(outputs, node, topic, in_order, cause)
+    else:
+        for output in in_order:
+            _send(outputs, node, topic, output, cause)
+    for output in found:
+        if output.order is None:
+            _send(outputs, node, topic, output, cause)
+
+
+def _send_together(outputs: Outputs, node: str, topic: str, found: Sequence[Output], cause: int | None) -> None:
     keys: list[bytes | None] = []
     values: list[bytes | None] = []
     headers: list[Any] = []
-    for _, output in found:
+    for output in found:
         keys += output.keys.objects()
         values += output.values.objects()
         headers += _headers(output) or [()] * output.keys.count
-    places = np.concatenate([output.order for _, output in found if output.order is not None])
-    times = np.concatenate([output.times for _, output in found])
+    places = np.concatenate([output.order for output in found if output.order is not None])
+    times = np.concatenate([output.times for output in found])
     order = np.argsort(places, kind="stable")
-    at = order.tolist()
+    at, causes = order.tolist(), _causes(places[order], len(order), cause)
     outputs.send(
         node, [keys[i] for i in at], [values[i] for i in at], times[order].tolist(), headers=[headers[i] for i in at],
-        causes=(places[order] >> PATH_BITS).tolist(), topic=topic,
+        causes=None if causes is None else causes.tolist(), topic=topic,
     )  # fmt: skip
 
 
-def _send(outputs: Outputs, node: str, topic: str, output: Output) -> None:
-    causes = None if output.order is None else output.order >> PATH_BITS
+def _send(outputs: Outputs, node: str, topic: str, output: Output, cause: int | None) -> None:
+    causes = _causes(output.order, output.keys.count, cause)
     chunk = None
     if output.headers is None:
         chunk = record_chunk(output.keys, output.values, output.times, output.chunk, output.rows)
@@ -185,8 +195,15 @@ def _send(outputs: Outputs, node: str, topic: str, output: Output) -> None:
         outputs.send_columns(node, chunk, causes=causes, topic=topic)
         return
     keys, values, times = output.keys.objects(), output.values.objects(), output.times.tolist()
-    headers, places = (output.headers, None) if causes is None else (_headers(output), causes.tolist())
-    outputs.send(node, keys, values, times, headers=headers, causes=places, topic=topic)
+    places = None if causes is None else causes.tolist()
+    outputs.send(node, keys, values, times, headers=_headers(output), causes=places, topic=topic)
+
+
+def _causes(order: I64 | None, count: int, cause: int | None) -> I64 | None:
+    """Return the position in the round of the record that caused each record; None: none has."""
+    if order is not None and order[0] >= 0:
+        return order >> PATH_BITS
+    return None if cause is None else np.full(count, cause)
 
 
 def _headers(output: Output) -> list[Any] | None:

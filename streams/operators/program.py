@@ -8,8 +8,9 @@ are single records, and each row that a record becomes goes all its way, consume
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -21,8 +22,10 @@ from logflume.log.records import I64
 
 from .. import graph as g
 from ..columns import Batch
+from ..columns.batch import PATH_BITS
 from ..kernels import observe
 from ..seams import Outputs, Problems, StateStore, StoreSpec, Taken
+from ..windows import key_suffix_bytes
 from .classes import classes_of
 from .operator import Bind, Reporter, Wiring, Work
 from .outputs import Output, first_cause, put_out
@@ -32,6 +35,8 @@ from .source import SourceWork
 from .wiring import wire
 
 _FAR = 1 << 62
+_OF_NO_RECORD = -1 << 63 - PATH_BITS
+"""The number of the first row that no record has caused; behind 16 M of them, those of a node keep their order, not branches."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +59,20 @@ class OperatorProgram:
     def plans(self) -> Mapping[str, Bind]:
         """How each node's Work is made."""
         return {name: operator.plan(self.wiring) for name, operator in self.wiring.operators.items()}
+
+    @cached_property
+    def writers(self) -> Mapping[tuple[str, int], str]:
+        """Topic and bytes of the window in its keys, which partitioning leaves out -> the first node that writes such there."""
+        found: dict[tuple[str, int], str] = {}
+        for name in self.wiring.outputs:
+            node = self.wiring.node(name)
+            if not isinstance(node, g.Route):
+                found.setdefault((node.topic, self.suffix_bytes(name)), name)  # type: ignore[attr-defined]
+        return found
+
+    def suffix_bytes(self, output: str) -> int:
+        """Return how many bytes of the keys that an output writes say which window they are of."""
+        return key_suffix_bytes(self.wiring.schema(self.wiring.node(output).inputs[0]).window)
 
     @cached_property
     def region(self) -> Region | None:
@@ -140,7 +159,10 @@ class BoundProgram:
         in_phases = program.in_phases or frozenset()
         self._in_phases = [name for name in self._order if name in in_phases]
         self._waiting: dict[str, list[tuple[str, Batch]]] = {}
-        self._sent: dict[str, list[tuple[str, Output]]] = {}
+        self._writers = program.writers
+        self._suffixes = {name: program.suffix_bytes(name) for name in program.wiring.outputs}
+        self._sent: dict[tuple[str, str], list[Output]] = {}
+        self._next_number: int | None = None
         self._lates = program.wiring.lates
         self._late: list[tuple[Batch, int]] = []
         self._has_started = False
@@ -201,9 +223,11 @@ class BoundProgram:
             self._take_all([part.between(start, end) for part in parts])
             self._drain()
             self.stream_time_ms = int(self._round_times[end - 1 - self._round_start])
-            self._follow()
+            if self._is_due():
+                self._put_out(end - 1)
+                self._follow(end - 1)
             start = end
-        self._put_out()
+        self._put_out(stop - 1)
 
     def _take_all(self, parts: Sequence[Taken]) -> None:
         """Take records, those of several topics in phases if some are looked up by others."""
@@ -232,18 +256,35 @@ class BoundProgram:
             for work in self.works.values():
                 work.start()
 
-    def _follow(self) -> None:
-        for work in self._following:
-            if work.due_ms is not None and work.due_ms <= self.stream_time_ms:
-                work.follow(self.stream_time_ms)
-                self._drain()
+    def _is_due(self) -> bool:
+        return any(work.due_ms is not None and work.due_ms <= self.stream_time_ms for work in self._following)
+
+    def _follow(self, cause: int | None) -> None:
+        """Do what is due by stream time; `cause`: the record that moved it."""
+        with self._apart(cause):
+            for work in self._following:
+                if work.due_ms is not None and work.due_ms <= self.stream_time_ms:
+                    work.follow(self.stream_time_ms)
+                    self._drain()
+
+    @contextlib.contextmanager
+    def _apart(self, cause: int | None) -> Iterator[None]:
+        """Number the rows made in here, which no record has caused: they go on in the order in which they were made.
+
+        `cause`: the record of the round behind which they go out; None: after the round.
+        """
+        self._next_number = _OF_NO_RECORD
+        try:
+            yield
+        finally:
+            self._next_number = None
+        self._put_out(cause)
 
     def follow(self, stream_time_ms: int) -> None:
         """Note that stream time is at least this."""
         self._start()
         self.stream_time_ms = max(self.stream_time_ms, stream_time_ms)
-        self._follow()
-        self._put_out()
+        self._follow(None)
 
     def restore(self, source: str, chunk: Any, start: int, stop: int) -> None:
         work = self.works[source]
@@ -256,23 +297,23 @@ class BoundProgram:
         """Tell the operators the time of the wall clock."""
         self.now_ms = now_ms
         self._start()
-        for name in self._order:
-            self._take(name)
-            self.works[name].advance(now_ms)
-        self._put_out()
+        with self._apart(None):
+            for name in self._order:
+                self._take(name)
+                self.works[name].advance(now_ms)
 
     def flush(self) -> None:
         for name, store in self._stores.items():
             store.expiry_time_ms = self._flushed_at.get(name)  # what leaves now meets what was there when it was computed
         try:
-            for name in self._order:
-                self._take(name)
-                self.works[name].commit()
-            self._drain()
+            with self._apart(None):
+                for name in self._order:
+                    self._take(name)
+                    self.works[name].commit()
+                self._drain()
         finally:
             for name, store in self._stores.items():
                 store.expiry_time_ms, self._flushed_at[name] = None, store.stream_time_ms
-        self._put_out()
 
     # -- operators.Task --------------------------------------------------------------------------------------------------
 
@@ -294,7 +335,10 @@ class BoundProgram:
 
     def forward(self, node: str, batch: Batch) -> None:
         self.rows_by_node[node] = self.rows_by_node.get(node, 0) + len(batch)
-        if self._is_careful or (node in self._careful and batch.order is not None):
+        if self._next_number is not None and batch.order is None:
+            batch = batch.numbered(self._next_number)
+            self._next_number = min(self._next_number + len(batch), -1)
+        if self._is_careful or (node in self._careful and batch.causes is not None):
             self._forward_rows(node, batch)
             return
         children = self._children[node]
@@ -324,7 +368,8 @@ class BoundProgram:
                 self._give(child, [(node, own.branch(place, len(children)))])
 
     def send(self, node: str, topic: str, output: Output) -> None:
-        self._sent.setdefault(topic, []).append((node, output))
+        writer = self._writers.get((topic, self._suffixes[node]), node)
+        self._sent.setdefault((writer, topic), []).append(output)
 
     def report(self, reason: str, node: str, batch: Batch | None, row: int, cause: object) -> None:
         if isinstance(cause, LogflumeError) and cause.is_retriable:
@@ -382,10 +427,12 @@ class BoundProgram:
             else:
                 self._waiting.setdefault(self._lates[name], []).append((name, left))
 
-    def _put_out(self) -> None:
+    def _put_out(self, cause: int | None) -> None:
         sent, self._sent = self._sent, {}
-        for topic, found in sorted(sent.items(), key=lambda item: first_cause(item[1])) if len(sent) > 1 else sent.items():
-            put_out(self._outputs, topic, found)
+        for (node, topic), found in (
+            sorted(sent.items(), key=lambda item: first_cause(item[1])) if len(sent) > 1 else sent.items()
+        ):
+            put_out(self._outputs, node, topic, found, cause)
 
 
 def operator_program(nodes: Mapping[str, g.Node], sources: Sequence[str], outputs: Sequence[str]) -> OperatorProgram:

@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.kills._families import WALKING, named
+from tests.kills._families import FEW_KEYS, named
 from tests.kills._run import BROKER_CONFIGS, Job, Outcome, own_broker, run
 from tests.log import _kafka_java as kafka
 
@@ -37,7 +37,7 @@ def main() -> int:
     print(f"{options.records:,} records, {len(names)} families, seed {seed}", flush=True)
     counts = [int(word) for word in options.instances.split(",")]
     found: list[Outcome] = []
-    for chosen in ([name for name in names if name not in WALKING], [name for name in names if name in WALKING]):
+    for chosen in ([name for name in names if name not in FEW_KEYS], [name for name in names if name in FEW_KEYS]):
         for start in range(0, len(chosen), options.together):
             families = chosen[start : start + options.together]
             print(", ".join(families), flush=True)

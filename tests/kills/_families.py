@@ -24,8 +24,11 @@ LAST_COUNTS = (*THROUGH_TOPICS, *TOPICS_BETWEEN, *COMPACTED, *_TABLES_OF_SALES)
 """Those of which only the last value of each key is one: changes of several keys meet on their way, or the topic is compacted."""
 ANY_ORDER = ("sales merged",)
 """Those whose results of one key come from several tasks: all are compared, in no order."""
-WALKING = ("processor", "totals of a processor", "ticking", "expiring", "sales processor")
-"""Those that go through all keys again and again: they are given few."""
+FEW_KEYS = (
+    *("processor", "totals of a processor", "ticking", "expiring", "sales processor", "foreign columns", "foreign keys"),
+    *(name for name, kind in KINDS.items() if kind in families.FOREIGN),
+)
+"""Those that go through all keys again and again, or answer all of them whenever a row of the other side changes."""
 
 
 def slug(name: str) -> str:

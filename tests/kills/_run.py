@@ -13,7 +13,7 @@ from logflume.log import LogflumeError, connect
 from logflume.log.interfaces import Log
 from logflume.log.records import TopicPartition
 from logflume.streams.seams import Plan
-from tests.kills._families import WALKING, plan_of, slug
+from tests.kills._families import FEW_KEYS, plan_of, slug
 from tests.kills._inputs import fill
 from tests.kills._instances import KINDS, Broker, Instances, Strikes
 from tests.kills._results import PARTITIONS, differences, entries, records, unlike
@@ -72,7 +72,7 @@ def run(
     try:
         begun = time.monotonic()
         with connect(broker.address) as log:
-            readable = fill(log, job.families, job.records, job.seed, has_few_keys=all(name in WALKING for name in job.families))
+            readable = fill(log, job.families, job.records, job.seed, has_few_keys=all(name in FEW_KEYS for name in job.families))
             calm = Instances(broker.address, path, "calm", job.families, 1, has_kernels=job.has_calm_kernels)
             try:
                 wait_until_done(log, "calm", job, readable, calm)

@@ -179,6 +179,17 @@ def test_unordered_results_leave_as_they_come_and_none_is_lost() -> None:
     assert service.most == 4
 
 
+def test_other_records_of_a_topic_keep_their_order_beside_results_that_come_in_any() -> None:
+    app = lf.App("calls")
+    numbers = app.stream("in")
+    odd, even = numbers.split(lambda value: value["n"] % 2 == 1)
+    for each in (odd, even, numbers.map_async(Service().ask, limit=4, ordered=False)):
+        each.to("out")
+    found = values(TopologyTestDriver(app, on_problem="skip"), *range(10))
+    assert [value["n"] for _, value in found if isinstance(value, dict)] == list(range(10))
+    assert sorted(value for _, value in found if isinstance(value, int)) == list(range(0, 100, 10))
+
+
 @pytest.mark.parametrize("ordered", [True, False])
 def test_what_fails_is_tried_again_and_in_the_end_counted(ordered: bool) -> None:
     patient = Service(failures=2)

@@ -12,6 +12,7 @@ import pytest
 import logflume.streams as lf
 from logflume.log.records import Chunk
 from logflume.streams import col
+from logflume.streams.processors import Context
 from logflume.streams.state.store import Store
 
 from ._kernel_rows import Recorder
@@ -70,6 +71,29 @@ def looked_up_before_it_is_kept() -> lf.App:
     return app
 
 
+class Ticking(lf.Processor):
+    """Forwards what comes, and a row for each key every 10 ms of stream time."""
+
+    def init(self, context: Context) -> None:
+        self.context = context
+        context.schedule(10, self.tick)
+
+    def process(self, record: lf.Record) -> None:
+        self.context.forward(record)
+
+    def tick(self, at_ms: int) -> None:
+        for key in range(5):
+            self.context.forward(lf.Record(f"k{key}", Order(-at_ms - key, "new"), at_ms))
+
+
+def ticks_between_two_branches() -> lf.App:
+    app = lf.App("ticks")
+    odd, even = app.stream("orders", Order, key=str).process(Ticking).split(lambda order: order.id % 2 == 1)
+    odd.to("out")
+    even.to("out")
+    return app
+
+
 def outputs(build: Callable[[], lf.App], sizes: list[int], count: int = 200) -> list[Any]:
     """Return what `count` records give, taken in runs of the given sizes over and over."""
     values: list[bytes | None] = [
@@ -97,6 +121,7 @@ def outputs(build: Callable[[], lf.App], sizes: list[int], count: int = 200) -> 
         joined_with_its_own_count,
         several_rows_of_one_record_into_a_table_beside_it,
         looked_up_before_it_is_kept,
+        ticks_between_two_branches,
     ],
 )
 @pytest.mark.parametrize("sizes", [[7], [64, 3], [200]])
