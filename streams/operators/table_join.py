@@ -74,9 +74,10 @@ class TableJoinWork(Work):
         self._store = None if node.store is None else task.store(node.store)
 
     def process(self, batch: Batch, source: str) -> None:
-        for side, name in enumerate(self._node.inputs):
-            if name == source:
-                self._process(without_earlier(keyed_rows(self._task, self._node.name, batch)), side)
+        sides = [side for side, name in enumerate(self._node.inputs) if name == source]
+        for place, side in enumerate(sides):  # both of a join with itself, one after the other
+            own = batch.branch(place, len(sides))
+            self._process(without_earlier(keyed_rows(self._task, self._node.name, own)), side)
 
     def _process(self, batch: Batch, side: int) -> None:
         """Join the rows of a batch with those of the other table: as they are, and, for who compares, as they were."""

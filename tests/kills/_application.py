@@ -3,7 +3,7 @@
 `python -m tests.kills._application BOOTSTRAP STATE_DIR PREFIX FAMILIES [kernels|-] [STEP N]`; PREFIX begins the names of
 applications and outputs. With `kernels` they do the work from the first record on, without it nothing loads them. With a step of
 a task commit, or `restore`, the process kills itself when it comes there for the Nth time. Prints a line when all run, and one
-when an application has ended by itself.
+when an application has ended by itself; after SIGUSR1, one when nothing restores its state any more.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from logflume.cli.stopping import stop_on_signals
 from logflume.log import connect
 from logflume.streams.kernels import kernel_loader
-from logflume.streams.runtime import Engine, EngineOptions
+from logflume.streams.runtime import Engine, EngineOptions, EngineState
 from logflume.streams.state import TaskState
 from tests.kills._families import named, plan_of, slug
 
@@ -60,7 +60,8 @@ def dying(step: str, nth: int) -> Callable[[str], None]:
 
 
 def main(bootstrap: str, state_dir: str, prefix: str, families: str, form: str = "", step: str = "", nth: str = "0") -> None:
-    stopping = stop_on_signals()
+    stopping, settling = stop_on_signals(), threading.Event()
+    signal.signal(signal.SIGUSR1, lambda *_: settling.set())
     choose_kernels(form)
     failpoint = dying(step, int(nth))
     with connect(bootstrap) as log:
@@ -71,6 +72,9 @@ def main(bootstrap: str, state_dir: str, prefix: str, families: str, form: str =
             engines[-1].start()
         print("running", flush=True)
         while not stopping.wait(0.2):
+            if settling.is_set() and all(engine.status().state is EngineState.RUNNING for engine in engines):
+                settling.clear()
+                print("settled", flush=True)
             for engine in engines:
                 if engine.has_ended:
                     print(f"{engine.plan.application} ended: {engine.status().error}", flush=True)

@@ -44,11 +44,11 @@ class Instances:
         for number in range(self.count):
             self._wait_for(number)
 
-    def _wait_for(self, number: int) -> None:
+    def _wait_for(self, number: int, word: str = "running") -> None:
         output = self._processes[number].stdout
         assert output is not None
         line = output.readline()
-        assert line == "running\n", f"instance {number}: {line!r}"
+        assert line == f"{word}\n", f"instance {number}: {line!r}"
 
     def check(self) -> None:
         """Raise AssertionError: an application has ended by itself, or its process has."""
@@ -101,6 +101,11 @@ class Instances:
         return damage(self.place(number), chance)
 
     def stop(self) -> None:
+        """End all in order, when all state is on their disks: one that was struck last may still be restoring."""
+        for process in self._processes:
+            process.send_signal(signal.SIGUSR1)
+        for number in range(self.count):
+            self._wait_for(number, "settled")
         for process in self._processes:
             process.send_signal(signal.SIGTERM)
         for number in range(self.count):

@@ -71,6 +71,16 @@ def looked_up_before_it_is_kept() -> lf.App:
     return app
 
 
+def joined_with_itself_and_again() -> lf.App:
+    app = lf.App("itself")
+    orders = app.table("orders", Order, key=str)
+    twice = orders.join(orders, lambda left, right: [left.id, right.id])
+    again = orders.left_join(twice, lambda order, pair: [order.id, pair])
+    for table in (twice, again):
+        table.to_stream().to("out")
+    return app
+
+
 class Ticking(lf.Processor):
     """Forwards what comes, and a row for each key every 10 ms of stream time."""
 
@@ -122,6 +132,7 @@ def outputs(build: Callable[[], lf.App], sizes: list[int], count: int = 200) -> 
         several_rows_of_one_record_into_a_table_beside_it,
         looked_up_before_it_is_kept,
         ticks_between_two_branches,
+        joined_with_itself_and_again,
     ],
 )
 @pytest.mark.parametrize("sizes", [[7], [64, 3], [200]])
@@ -152,3 +163,10 @@ def test_consumers_take_a_row_in_the_order_in_which_they_were_made(size: int) ->
     found = outputs(looked_up_before_it_is_kept, [size], 20)
     before = [None] * 5 + [-n for n in range(15)]
     assert [json.loads(value) for _, value, _, _ in found] == [[n, seen] for n, seen in enumerate(before)]
+
+
+@pytest.mark.parametrize("size", [1, 7, 200])
+def test_both_results_of_a_join_with_itself_go_all_their_way_one_after_the_other(size: int) -> None:
+    found = [json.loads(value) for _, value, _, _ in outputs(joined_with_itself_and_again, [size], 10)]
+    once = [[n, n] for n in range(10)]
+    assert found == [row for n, pair in enumerate(once) for row in ([n, pair], pair, [n, pair], pair, [n, pair])]
