@@ -1,4 +1,4 @@
-"""What a stage costs: records, entries and bytes that it gives, CPU of its tasks; each tells it in a row of its own at its end."""
+"""What a stage costs: records, entries and bytes that it gives, CPU of its tasks; each task tells it in its last row."""
 
 from __future__ import annotations
 
