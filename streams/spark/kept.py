@@ -152,7 +152,7 @@ class Kept:
         from pyarrow import fs
 
         system, base = open_root(self.root)
-        found = system.get_file_info(fs.FileSelector(base))
+        found = system.get_file_info(fs.FileSelector(base, allow_not_found=True))
         return [info.base_name for info in found if info.type is fs.FileType.Directory and info.base_name.startswith("stage-")]
 
     def load(self, name: str) -> Iterator[Any]:
