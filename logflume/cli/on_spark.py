@@ -37,6 +37,7 @@ Every = Annotated[
     float | None,
     typer.Option(metavar="SECONDS", help="On Spark: how often there is a micro-batch (1).", min=0.1, max=3600, callback=seconds),
 ]
+STOPPING = "stopping: the micro-batch under way ends first; once more does not wait for it, and loses nothing"
 UntilEnd = Annotated[bool, typer.Option("--until-end", help="On Spark: stop at the end of what is there now.")]
 
 
@@ -51,6 +52,7 @@ def session_until_stopped(name: str, settings: SparkSettings, *, as_json: bool) 
     def stop(number: int, frame: FrameType | None) -> None:
         stopping.set()
         signal.signal(number, signal.SIG_DFL)
+        print(json.dumps({"message": STOPPING}) if as_json else f"\n{STOPPING}", file=sys.stderr, flush=True)
 
     for number in (signal.SIGINT, signal.SIGTERM):  # after Spark has set its own
         signal.signal(number, stop)

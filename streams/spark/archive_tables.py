@@ -23,6 +23,10 @@ from logflume.log import InvalidInput, LogflumeError
 from .ranges import OffsetRange
 
 DELTA, ICEBERG = "delta:", "iceberg:"
+METRICS = {"write.metadata.metrics.default": "none"} | {
+    f"write.metadata.metrics.column.{name}": "full" for name in ("partition", "offset", "timestamp_ms")
+}
+"""Columns whose bounds an Iceberg table notes: those of which our files have statistics. pyiceberg warns of all others."""
 
 
 class TableUnreadable(LogflumeError):
@@ -153,6 +157,7 @@ class _DeltaTable:
     @classmethod
     def open(cls, path: str, topic: str, schema: Any) -> _DeltaTable | None:
         from deltalake import DeltaTable, Schema
+        from deltalake.exceptions import DeltaError
 
         location = f"{path.rstrip('/')}/{topic}"
         if "://" not in location:
@@ -160,7 +165,11 @@ class _DeltaTable:
         if not _is_there(location):
             if schema is None:
                 return None
-            return cls(topic, location, DeltaTable.create(location, Schema.from_arrow(schema), name=topic))
+            try:
+                return cls(topic, location, DeltaTable.create(location, Schema.from_arrow(schema), name=topic))
+            except DeltaError:
+                if not _is_there(location):  # else another process has made it meanwhile
+                    raise
         return cls(topic, location, DeltaTable(location))
 
     def _said(self, what: str) -> int | None:
@@ -242,7 +251,7 @@ class _IcebergTable:
             if schema is None:
                 return None
         catalog.create_namespace_if_not_exists(levels)
-        return cls(topic, catalog.create_table((*levels, topic), schema=schema))
+        return cls(topic, catalog.create_table_if_not_exists((*levels, topic), schema=schema, properties=METRICS))
 
     @property
     def location(self) -> str:

@@ -310,7 +310,7 @@ class _Begun:
 
 @contextmanager
 def _begun(log: Log, backfill: BackfillPlan, failpoint: Callable[[str], None]) -> Iterator[_Begun]:
-    """Claim an application; on an error in the context take it back, unless it is handed over or kept."""
+    """Claim an application; an error in the context takes it back, unless it is handed over or stages of it are kept."""
     plan, kept = backfill.plan, backfill.kept
     with hand_over_producer(log, backfill.application) as producer:
         left = {tp: left_to_the_log(whole, backfill.archive.get(tp, ())) for tp, whole in backfill.ranges.items()}
@@ -337,10 +337,12 @@ def _begun(log: Log, backfill: BackfillPlan, failpoint: Callable[[str], None]) -
             )
             yield _Begun(backfill, plan, producer, ours, step)
         except BaseException:
-            if kept is None:
-                abandon(log, plan, ours)
-            else:
+            if kept is not None and kept.has_any():
                 release(log, ours)
+                raise
+            abandon(log, plan, ours)
+            if kept is not None:
+                kept.forget()
             raise
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import tempfile
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from logflume.streams.seams import Plan
 
 from .batches import BatchDone, Batches, Compute, open_batches
 from .executors import equip
-from .failures import cause_of, is_running
+from .failures import cause_of, failures_of, is_running, unless_gone
 from .membership import RunsElsewhere
 from .ranges import reachable
 from .runner import SparkRunner
@@ -81,7 +81,19 @@ def run_continuously(
                 _follow(spark, batches, reachable(log), every_s, stopping, on_batch)
 
         opened = partial(open_batches, log, load_plan, compute, state_root, settings=settings, on_progress=on_progress)
-        keep_on(opened, take, stopping)
+        with unless_stopped(spark, stopping):
+            keep_on(opened, take, stopping)
+
+
+@contextmanager
+def unless_stopped(spark: SparkSession, stopping: threading.Event) -> Iterator[None]:
+    """Take it for an end that Spark has ended too, once both are told to stop: a signal to all processes does that."""
+    try:
+        yield
+    except StreamsError as error:
+        if not stopping.is_set() or is_running(spark):
+            raise
+        _log.warning("%s; it was told to stop too, and the next start goes on from what was committed", error)
 
 
 def keep_on(
@@ -136,15 +148,19 @@ def _follow(
         )
         query = writer.queryName(batches.plan.application).start()
         try:
-            while not stopping.wait(_LOOK_EVERY_S) and query.isActive:
-                batches.member.check()
+            with failures_of(spark, f"followed {batches.plan.application!r}"):
+                while not stopping.wait(_LOOK_EVERY_S) and query.isActive:
+                    batches.member.check()
         finally:
             batches.finish()
-            query.stop()
+            with unless_gone():
+                query.stop()
     if trigger.error is not None:
         raise trigger.error
+    if stopping.is_set():
+        return
     failed = query.exception()
-    if failed is not None and not stopping.is_set():
+    if failed is not None:
         kind = TransportError if is_running(spark) else StreamsError  # nothing of the application runs in it: the log was away
         raise kind(f"Structured Streaming has ended the query: {cause_of(failed)}")
 

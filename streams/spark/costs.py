@@ -1,4 +1,4 @@
-"""What a stage costs: rows and bytes that it gives, CPU of its tasks; each tells it in a row of its own at its end."""
+"""What a stage costs: records, entries and bytes that it gives, CPU of its tasks; each task tells it in its last row."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from .rows import RowKind, row_of_bytes
 
 
 class Cost(msgspec.Struct, frozen=True, array_like=True):
-    """Of one task or several. `cpu_seconds`: of Python, Spark's JVM apart."""
+    """Of one task or several. `rows`: records and entries. `cpu_seconds`: of Python, Spark's JVM apart."""
 
     rows: int = 0
     out_bytes: int = 0
     cpu_seconds: float = 0.0
 
 
+_GIVEN = (RowKind.REPARTITION, RowKind.SINK, RowKind.CHANGELOG, RowKind.PARTIAL)
+"""Rows that are records or entries; by all others tasks say how far they are."""
 _decode = msgspec.msgpack.Decoder(Cost).decode
 
 
@@ -51,7 +53,7 @@ class Meter:
         for batch in batches:
             self.cpu_seconds += time.process_time() - begun_s
             if batch is not None:
-                self.rows += batch.num_rows
+                self.rows += batch.num_rows if batch.column("kind")[0].as_py() in _GIVEN else 0
                 self.out_bytes += batch.nbytes
             yield batch
             begun_s = time.process_time()

@@ -132,9 +132,8 @@ class Kept:
         for name in (_CUT, _CHANGELOGS):
             if system.get_file_info(f"{base}/{name}").type is fs.FileType.File:
                 system.delete_file(f"{base}/{name}")
-        for info in system.get_file_info(fs.FileSelector(base)) if with_stages else ():
-            if info.type is fs.FileType.Directory and info.base_name.startswith("stage-"):
-                system.delete_dir(info.path)
+        for name in self._stages() if with_stages else ():
+            system.delete_dir(f"{base}/{name}")
 
     def stage_path(self, name: str) -> str:
         """Return where a stage is, in the words that the directory was given in."""
@@ -143,6 +142,18 @@ class Kept:
     def has(self, name: str) -> bool:
         """Return whether a stage is all there."""
         return self._read(f"{name}/{_DONE}") is not None
+
+    def has_any(self) -> bool:
+        """Return whether there is a stage that a later run need not compute."""
+        return any(self.has(name) for name in self._stages())
+
+    def _stages(self) -> list[str]:
+        """Return the directories of stages."""
+        from pyarrow import fs
+
+        system, base = open_root(self.root)
+        found = system.get_file_info(fs.FileSelector(base, allow_not_found=True))
+        return [info.base_name for info in found if info.type is fs.FileType.Directory and info.base_name.startswith("stage-")]
 
     def load(self, name: str) -> Iterator[Any]:
         """Yield the rows of a stage that is all there, in the batches in which they were kept."""

@@ -6,6 +6,7 @@ hosts and addresses are filled in for a local master only.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shlex
@@ -13,6 +14,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -199,7 +201,8 @@ def open_session(name: str, settings: SparkSettings | None = None) -> SparkSessi
 
 def close_session(spark: SparkSession) -> None:
     """Stop a session, one whose process has ended too."""
-    with unless_gone():
+    with unless_gone(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # pyspark's, of a process that has ended
         spark.stop()
 
 
@@ -214,6 +217,7 @@ def _context(name: str, settings: SparkSettings) -> SparkContext:
     start = SparkConf(loadDefaults=False)
     for key, value in wishes.items():
         start.set(key, value)
+    silence_py4j()
     with starting():
         SparkContext._ensure_initialized(conf=start)  # the files of settings are known from here on
     conf = SparkConf()
@@ -243,6 +247,15 @@ def _keep_silent(context: SparkContext, loggers: Sequence[str]) -> None:
         log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
 
 
+def silence_py4j() -> None:
+    """Have the root logger leave out what py4j tells of a process that has ended, a page of tracebacks: we say it in a line."""
+    logging.getLogger().addFilter(_is_not_of_py4j)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
+
+
 @contextmanager
 def starting() -> Iterator[None]:
     """Say why Spark has not started. Raises SparkUnavailable."""
@@ -253,7 +266,8 @@ def starting() -> Iterator[None]:
         if "JAVA_GATEWAY_EXITED" in why:
             why = "its process has ended at once; what it said about that is printed above"
         raise SparkUnavailable(
-            f"Spark has not started: {why}. Look at the master and the settings (--conf, --properties-file, spark-defaults.conf)"
+            f"Spark has not started: {why.rstrip('.')}. Look at the master and the settings (--conf, --properties-file, "
+            "spark-defaults.conf)"
         ) from error
 
 

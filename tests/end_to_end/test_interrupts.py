@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from logflume.cli.on_spark import session_until_stopped
 from logflume.cli.stopping import Interrupts
 from logflume.log import connect
+from logflume.streams import spark
+from logflume.streams.spark import SparkSettings
 
 from ._command import LOGFLUME, serving
 
@@ -81,6 +87,33 @@ def test_a_second_signal_kills() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGTERM, "", "\ntaking back\n")
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_who_stops_what_runs_on_spark_is_told_what_is_waited_for(
+    as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = SimpleNamespace(sparkContext=SimpleNamespace(uiWebUrl=None, master="local"), stop=lambda: None)
+    monkeypatch.setattr(spark, "open_session", lambda *_: session)
+    with signals_given_back(), session_until_stopped("a", SparkSettings(), as_json=as_json) as (_, stopping):
+        capsys.readouterr()
+        send(signal.SIGTERM)
+        assert stopping.is_set()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        said = capsys.readouterr().err
+    if as_json:
+        said = json.loads(said)["message"]
+    assert "the micro-batch under way ends first; once more does not wait for it, and loses nothing" in said
+
+
+@contextlib.contextmanager
+def signals_given_back() -> Iterator[None]:
+    former = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
 
 
 INTERRUPTED = """

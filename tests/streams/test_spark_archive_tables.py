@@ -17,6 +17,8 @@ pytest.importorskip("pyiceberg")
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.utils.config import Config
 
 from logflume.log import InvalidInput, Log, TopicPartition, connect
@@ -24,6 +26,7 @@ from logflume.streams.spark import (
     ArchiveUnreadable,
     LocalRunner,
     RangeLost,
+    archive_tables,
     archive_topic,
     archiving,
     check_archive,
@@ -420,3 +423,40 @@ def test_who_loses_a_table_to_another_archiver_leaves_no_file_and_takes_none(
             archive_beside()
     assert {path: path.stat().st_ino for path in folder.glob("orders-*.parquet")} == kept
     assert kept
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_two_archivers_that_make_the_table_at_a_time_each_finds_it(
+    log: Log, kind: str, place: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, looks = place(kind), list[str]()
+    send_orders(log, 40, seed=3, start_ms=5_000_000)
+
+    def hidden_once(look: Callable[..., Any], missing: Callable[[], Any]) -> Callable[..., Any]:
+        def looked(*args: Any) -> Any:
+            looks.append("")
+            return look(*args) if len(looks) > 1 else missing()
+
+        return looked
+
+    def no_table() -> Any:
+        raise NoSuchTableError("orders")
+
+    archive_topic(log, "orders", root)
+    if kind == "delta":
+        monkeypatch.setattr(archive_tables, "_is_there", hidden_once(archive_tables._is_there, lambda: False))
+    else:
+        monkeypatch.setattr(SqlCatalog, "load_table", hidden_once(SqlCatalog.load_table, no_table))
+    archive_topic(log, "orders", root)
+    assert looks
+    assert [meeting.problem for meeting in check_archive(log, "orders", root)] == [None] * PARTITIONS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_libraries_of_tables_add_nothing_to_what_is_said(
+    log: Log, kind: str, place: Callable[[str], str], caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    send_orders(log, 40, seed=3, start_ms=5_000_000)
+    archive_topic(log, "orders", place(kind))
+    assert [record.getMessage() for record in caplog.records] == []
+    assert capfd.readouterr() == ("", "")

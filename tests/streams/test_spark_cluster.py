@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import signal
 import subprocess
+import threading
 import time
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,11 +21,12 @@ import pytest
 from logflume.log import InvalidInput, LogflumeError, TopicPartition, TransportError, connect
 from logflume.streams.runtime import StreamsError
 from logflume.streams.spark import SparkSettings, SparkUnavailable, parse_conf
+from logflume.streams.spark.continuous import _follow, unless_stopped
 from logflume.streams.spark.executors import files_of, pack, warned_of_no_executors, zipped
 from logflume.streams.spark.failures import failures_of
 from logflume.streams.spark.probe import Probe
 from logflume.streams.spark.runner import SparkResult
-from logflume.streams.spark.session import check_master, close_session, refuse_speculation, starting
+from logflume.streams.spark.session import check_master, close_session, refuse_speculation, silence_py4j, starting
 
 from .._java import quick_spark
 from ..end_to_end._command import LOGFLUME, free_port, run
@@ -369,6 +374,74 @@ def test_a_spark_whose_process_has_ended_is_told_of_once() -> None:
     frames: list[Any] = [SimpleNamespace(unpersist=gone)]
     SparkResult("", frames, [], [], [], looks_at_places=False).release()
     close_session(spark)
+
+
+class Chain:
+    """Stands for Spark's readers and writers, each of whose methods gives the next; `start` gives the query."""
+
+    def __init__(self, query: object) -> None:
+        self.start = lambda: query
+        self.sparkContext = SimpleNamespace(_jsc=None)
+
+    def __getattr__(self, _: str) -> Chain:
+        return self
+
+    def __call__(self, *_: object, **__: object) -> Chain:
+        return self
+
+
+class GoneQuery:
+    """A query of Structured Streaming whose Java has ended."""
+
+    def _gone(self) -> Any:
+        from py4j.protocol import Py4JNetworkError
+
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+    isActive = property(_gone)
+    stop = exception = _gone
+
+
+@pytest.mark.parametrize("is_stopping", [False, True])
+def test_a_spark_that_ends_under_an_application_is_no_error_for_who_stops_both(is_stopping: bool) -> None:
+    """SIGTERM is for the JVM too where a service manager, or `timeout`, sends it to all processes of a command."""
+    stopping = threading.Event()
+    nothing = SimpleNamespace(check=lambda: None)
+    batches: Any = SimpleNamespace(sources=["a"], plan=SimpleNamespace(application="a"), finish=lambda: None, member=nothing)
+    spark: Any = Chain(GoneQuery())
+    if is_stopping:
+        stopping.set()
+    told = nullcontext() if is_stopping else pytest.raises(StreamsError, match="Spark has not followed 'a': Answer from Java")
+    with told:
+        _follow(spark, batches, "", 1.0, stopping, lambda _: None)
+    told = nullcontext() if is_stopping else pytest.raises(StreamsError, match="shut down")
+    with told, unless_stopped(spark, stopping):
+        raise StreamsError("Job 0 cancelled because SparkContext was shut down")
+
+
+def test_libraries_say_nothing_of_a_spark_that_has_ended(caplog: pytest.LogCaptureFixture) -> None:
+    """What py4j logs is a page of tracebacks, under the name of the root logger."""
+
+    def stop() -> None:
+        warnings.warn("Unable to cleanly shutdown Spark JVM process.", RuntimeWarning, stacklevel=1)
+
+    spark: Any = SimpleNamespace(stop=stop)
+    close_session(spark)
+    root = logging.getLogger()
+    with logger_as_it_was(root):
+        silence_py4j()
+        for path in ("/lib/py4j/java_gateway.py", "/lib/mine.py"):
+            root.handle(logging.LogRecord("root", logging.ERROR, path, 1, path, (), None))
+    assert caplog.messages == ["/lib/mine.py"]
+
+
+@contextmanager
+def logger_as_it_was(logger: logging.Logger) -> Iterator[None]:
+    before = list(logger.filters)
+    try:
+        yield
+    finally:
+        logger.filters[:] = before
 
 
 def test_a_cluster_that_gives_no_executor_is_told_of(caplog: pytest.LogCaptureFixture) -> None:

@@ -279,6 +279,17 @@ def test_what_is_kept_is_taken_back_with_the_rest(log: Log, tmp_path: Path) -> N
     assert [path.name for path in keep.iterdir()] == ["mine"]
 
 
+def test_a_run_that_fails_before_there_is_anything_to_keep_leaves_nothing(log: Log, tmp_path: Path) -> None:
+    """As one whose executors do not see the directory does."""
+    before, keep = own_topics(log), tmp_path / "kept"
+    planned = plan_backfill(loader("batch", KIND), log.where, keep=str(keep))
+    with pytest.raises(InvalidInput, match="stopped here"):
+        run_backfill(planned, LocalRunner(), failpoint=Once("after-topics", stop))
+    assert own_topics(log) == before
+    assert claim_of(log, "batch") is None
+    assert list(keep.iterdir()) == []
+
+
 def test_what_cannot_be_kept_is_refused_before_anything_is_claimed(log: Log, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     before = own_topics(log)
