@@ -53,7 +53,8 @@ class Meter:
         for batch in batches:
             self.cpu_seconds += time.process_time() - begun_s
             if batch is not None:
-                self.rows += batch.num_rows if batch.column("kind")[0].as_py() in _GIVEN else 0
+                if batch.num_rows and batch.column("kind")[0].as_py() in _GIVEN:
+                    self.rows += batch.num_rows
                 self.out_bytes += batch.nbytes
             yield batch
             begun_s = time.process_time()
