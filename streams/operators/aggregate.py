@@ -42,7 +42,7 @@ from .operator import Bind, Cut, Errors, Merge, Operator, Partial, Task, Wiring,
 from .results import results_of_states
 from .session import SessionWork
 from .slices import Slice
-from .sliding import SlidingWork
+from .sliding import SlidingWork, is_told_by_times
 from .to_table import has_key, keyed_rows
 from .windows import window_end, windows_of
 
@@ -106,6 +106,8 @@ class AggregateOperator(Operator[g.Aggregate]):
                 return Cut.KEYS
             case g.SessionWindow():
                 return Cut.TIMES
+            case g.SlidingWindow() if is_told_by_times(node.window):
+                return Cut.TIMES
             case g.TimeWindow() if not any(each.is_callable for each in self.args):
                 return Cut.TIMES
         return Cut.WHOLE
@@ -158,6 +160,10 @@ class AggregateWork(Work):
 
     def note_time(self, source: str, time_ms: int) -> None:
         self._store.stream_time_ms = max(self._store.stream_time_ms, time_ms)
+
+    def note_closing(self, batch: Batch) -> None:
+        if self._closing is not None:
+            self._closing.note(batch, np.maximum.accumulate(np.maximum(batch.times, self._store.stream_time_ms)))
 
     # -- counting --------------------------------------------------------------------------------------------------------
 

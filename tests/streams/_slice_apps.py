@@ -53,6 +53,14 @@ OTHERS = (
     "global-windowed",
     "filtered-table",
     "sliding",
+    "short-sliding",
+    "sliding-kept",
+    "sliding-updates",
+    "final-sliding",
+    "ungraced-sliding",
+    "suppressed",
+    "suppressed-for-a-time",
+    "bounded-suppressed",
     "window-of-window",
     "row-before",
     "row-and-count",
@@ -127,7 +135,29 @@ def make_plan(name: str, kind: str, sales_topic: str, refunds_topic: str) -> Pla
         case "filtered-table":
             passing.group_by_key().aggregate(**sums).filter(col.n > 2).to(f"{name}-out")
         case "sliding":
+            passing.group_by_key().window(lf.sliding(seconds=20, grace=20_000)).aggregate(**sums).to(f"{name}-out")
+        case "short-sliding":
+            passing.group_by_key().window(lf.sliding(4, grace=4)).aggregate(**sums, emit="update").to(f"{name}-out")
+        case "sliding-kept":
+            window = lf.sliding(seconds=20, grace=10_000, retention=100_000)
+            passing.group_by_key().window(window).aggregate(**sums).to(f"{name}-out")
+        case "sliding-updates":
+            windowed = passing.group_by_key().window(lf.sliding(seconds=20, grace=25_000))
+            windowed.aggregate(**sums, emit="update").to(f"{name}-out")
+        case "final-sliding":
+            windowed = passing.group_by_key().window(lf.sliding(seconds=20, grace=20_000))
+            windowed.aggregate(**sums, emit="final").to(f"{name}-out")
+        case "ungraced-sliding":
             passing.group_by_key().window(lf.sliding(seconds=20, grace=10_000)).aggregate(**sums).to(f"{name}-out")
+        case "suppressed":
+            windowed = passing.group_by_key().window(lf.tumbling(seconds=60, grace=30_000))
+            windowed.aggregate(**sums, emit="update").suppress(lf.until_window_closes()).to(f"{name}-out")
+        case "suppressed-for-a-time":
+            totals = passing.group_by_key().aggregate(**sums, emit="update")
+            totals.suppress(lf.until_time_limit(lf.seconds(30))).to(f"{name}-out")
+        case "bounded-suppressed":
+            totals = passing.group_by_key().aggregate(**sums, emit="update")
+            totals.suppress(lf.until_time_limit(lf.seconds(30), max_records=2)).to(f"{name}-out")
         case "window-of-window":
             counts = passing.group_by_key().aggregate(**sums, emit="update").to_stream()
             counts.group_by_key().window(lf.tumbling(seconds=60, grace=5_000)).aggregate(k=lf.count()).to(f"{name}-out")
