@@ -214,9 +214,8 @@ class SlicedWork(Work):
 
     def _take_in_time(self, work: TimedWork, batches: Sequence[tuple[str, Batch]]) -> None:
         moves = [work.moves_time(batch) for _, batch in batches]
-        for _, batch in interleaved(
-            [(source, batch.where(moving)) for (source, batch), moving in zip(batches, moves, strict=True)]
-        ):
+        moving = [(source, batch.where(those)) for (source, batch), those in zip(batches, moves, strict=True)]
+        for _, batch in moving if len(moving) == 1 else interleaved(moving):
             if len(batch):
                 work.note_closing(batch)
         rows = _Rows.of(batches, [self._own.own(batch) for _, batch in batches], moves)
