@@ -28,7 +28,7 @@ from ..windows import close_wait_ms
 from .emission import Emission, Emitted, olds_of, rows_of
 from .operator import Bind, Cut, Operator, Task, Wiring, Work
 from .rows import drop_entry
-from .slices import Slice
+from .slices import Slice, writes_repartition
 
 _HEAD = 4
 """Columns of an entry before those of the two rows."""
@@ -70,9 +70,12 @@ class SuppressOperator(Operator[g.Suppress]):
         return True
 
     def cut(self, wiring: Wiring) -> Cut:
-        """Not where a bound holds over all keys: which one leaves for want of room hangs on those of others."""
+        """Not where a bound holds over all keys: which one leaves for want of room hangs on those of others.
+
+        Nor where results go to a repartition topic: those that one record lets go are of several slices, and have an order there.
+        """
         is_bounded = self.node.max_records is not None or self.node.max_bytes is not None
-        return Cut.WHOLE if is_bounded else Cut.TIMES
+        return Cut.WHOLE if is_bounded or writes_repartition(wiring, self.node.name) else Cut.TIMES
 
     def plan(self, wiring: Wiring) -> Bind:
         return lambda task: SuppressWork(self.node, wiring, task)

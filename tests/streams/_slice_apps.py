@@ -61,6 +61,9 @@ OTHERS = (
     "suppressed",
     "suppressed-for-a-time",
     "bounded-suppressed",
+    "suppressed-then-summed",
+    "floats-then-summed",
+    "final-then-summed",
     "window-of-window",
     "row-before",
     "row-and-count",
@@ -158,6 +161,17 @@ def make_plan(name: str, kind: str, sales_topic: str, refunds_topic: str) -> Pla
         case "bounded-suppressed":
             totals = passing.group_by_key().aggregate(**sums, emit="update")
             totals.suppress(lf.until_time_limit(lf.seconds(30), max_records=2)).to(f"{name}-out")
+        case "suppressed-then-summed":
+            windowed = passing.group_by_key().window(lf.tumbling(seconds=60, grace=30_000))
+            closed = windowed.aggregate(**sums, emit="update").suppress(lf.until_window_closes())
+            closed.to_stream().group_by(col.n).aggregate(total=lf.sum(col.total)).to(f"{name}-out")
+        case "floats-then-summed":
+            totals = passing.group_by_key().aggregate(**sums).to_stream()
+            totals.group_by(col.n * 0).aggregate(total=lf.sum(col.total * 0.1)).to(f"{name}-out")
+        case "final-then-summed":
+            windowed = passing.group_by_key().window(lf.tumbling(seconds=60, grace=30_000))
+            finals = windowed.aggregate(**sums, emit="final").to_stream()
+            finals.group_by(col.n).aggregate(total=lf.sum(col.total)).to(f"{name}-out")
         case "window-of-window":
             counts = passing.group_by_key().aggregate(**sums, emit="update").to_stream()
             counts.group_by_key().window(lf.tumbling(seconds=60, grace=5_000)).aggregate(k=lf.count()).to(f"{name}-out")
