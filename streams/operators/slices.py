@@ -115,6 +115,8 @@ def region_of(wiring: Wiring) -> Region | None:
         nodes = placed
     if not any(cuts[name] in _KEYED for name in nodes):
         return None
+    if any(_lets_go_together(wiring, name) and writes_repartition(wiring, name) for name in wiring.operators.keys() - nodes):
+        return None  # what it lets go of would be dealt out on its way to the topic, where it has an order
     inputs = {name: frozenset(_inputs(wiring, name) - nodes) for name in nodes}
     stores = frozenset(spec.name for name in nodes for spec in wiring.operators[name].stores())
     over = {name: found for name, found in inputs.items() if found}
@@ -137,6 +139,11 @@ def _is_placed(wiring: Wiring, name: str, nodes: set[str], cuts: Mapping[str, Cu
     return not any(
         cuts[each] in _KEYED and not wiring.operators[each].keeps_windows_apart for each in _with_all_behind(name, consumers)
     )
+
+
+def _lets_go_together(wiring: Wiring, name: str) -> bool:
+    """Return whether rows of several keys may leave a node at one record or a task commit."""
+    return bool(wiring.operators[name].stores()) and not isinstance(wiring.node(name), g.Source | g.Repartition)
 
 
 def writes_repartition(wiring: Wiring, name: str) -> bool:

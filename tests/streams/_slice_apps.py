@@ -64,6 +64,7 @@ OTHERS = (
     "suppressed-then-summed",
     "floats-then-summed",
     "final-then-summed",
+    "summed-and-then-summed",
     "window-of-window",
     "row-before",
     "row-and-count",
@@ -166,6 +167,10 @@ def make_plan(name: str, kind: str, sales_topic: str, refunds_topic: str) -> Pla
             closed = windowed.aggregate(**sums, emit="update").suppress(lf.until_window_closes())
             closed.to_stream().group_by(col.n).aggregate(total=lf.sum(col.total)).to(f"{name}-out")
         case "floats-then-summed":
+            totals = passing.group_by_key().aggregate(**sums).to_stream()
+            totals.group_by(col.n * 0).aggregate(total=lf.sum(col.total * 0.1)).to(f"{name}-out")
+        case "summed-and-then-summed":
+            passing.group_by_key().aggregate(most=lf.max(col.price)).to(f"{name}-most")
             totals = passing.group_by_key().aggregate(**sums).to_stream()
             totals.group_by(col.n * 0).aggregate(total=lf.sum(col.total * 0.1)).to(f"{name}-out")
         case "final-then-summed":
