@@ -103,13 +103,17 @@ def fold_sliding(
 ) -> int:  # fmt: skip
     """Take rows first..last into their windows; return where it stopped for want of room (four slots, keys, the trail).
 
-    limits: size, grace, how far behind the newest start windows are seen. late: bool[N], rows that are. met: room for the slots
-    of a key. The last slot of room is for what the newest window of a row held before it.
+    limits: size, grace, how far behind the newest start windows are seen; then, of each row or of none, the newest start
+    before it of windows that are not here. late: bool[N], rows that are. met: room for the slots of a key. The last slot of room
+    is for what the newest window of a row held before it.
     """
     size, grace, keep = limits[0], limits[1], limits[2]
     starts, stamps, older, newest = slots.starts, slots.times, chains.older, chains.newest
     is_traced, spare, arena_room = len(trail.rows) > 0, len(slots.hashes) - 1, len(slots.arena)
+    is_told = len(limits) > 3
     for row in range(first, last):
+        if is_told:
+            newest[0] = max(newest[0], limits[3 + row])
         key, key_size, time, close = keys[row], np.int64(key_sizes[row]), times[row], clocks[row] - grace
         if time < close - size:
             late[row] = True

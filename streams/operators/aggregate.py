@@ -41,8 +41,8 @@ from .folding import state_fields
 from .operator import Bind, Cut, Errors, Merge, Operator, Partial, Task, Wiring, Work
 from .results import results_of_states
 from .session import SessionWork
-from .slices import Slice
-from .sliding import SlidingWork
+from .slices import Slice, writes_repartition
+from .sliding import SlidingWork, is_told_by_times
 from .to_table import has_key, keyed_rows
 from .windows import window_end, windows_of
 
@@ -97,14 +97,20 @@ class AggregateOperator(Operator[g.Aggregate]):
         return Partial(replace(node, aggregations=(*node.aggregations, g.Aggregation(name, count()))), merge)
 
     def cut(self, wiring: Wiring) -> Cut:
-        """With time where key and time of a row say whether it moves time: one whose argument a callable refuses does not."""
+        """With time where key and time of a row say whether it moves time: one whose argument a callable refuses does not.
+
+        Not where what leaves at a task commit goes to a repartition topic: it is of several slices, and has an order there.
+        """
         node = self.node
-        if node.others or node.ttl_ms is not None:
+        has_order = node.emit is not g.Emit.UPDATE and writes_repartition(wiring, node.name)
+        if node.others or node.ttl_ms is not None or has_order:
             return Cut.WHOLE
         match node.window:
             case None:
                 return Cut.KEYS
             case g.SessionWindow():
+                return Cut.TIMES
+            case g.SlidingWindow() if is_told_by_times(node.window):
                 return Cut.TIMES
             case g.TimeWindow() if not any(each.is_callable for each in self.args):
                 return Cut.TIMES
@@ -158,6 +164,10 @@ class AggregateWork(Work):
 
     def note_time(self, source: str, time_ms: int) -> None:
         self._store.stream_time_ms = max(self._store.stream_time_ms, time_ms)
+
+    def note_closing(self, batch: Batch) -> None:
+        if self._closing is not None:
+            self._closing.note(batch, np.maximum.accumulate(np.maximum(batch.times, self._store.stream_time_ms)))
 
     # -- counting --------------------------------------------------------------------------------------------------------
 

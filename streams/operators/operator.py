@@ -218,6 +218,8 @@ class Operator(ABC, Generic[N]):
     node_class: ClassVar[type[g.Node]]
     is_stateless: ClassVar[bool] = False
     """Whether what it puts out depends on the row at hand alone, so that any range of the input can be taken by itself."""
+    keeps_windows_apart: ClassVar[bool] = False
+    """Whether rows of one key and of several windows have nothing to do with each other in it, where it is cut by keys."""
     has_effects: ClassVar[bool] = False
     """Whether it runs code of the user's that is to see each row once."""
 

@@ -334,6 +334,8 @@ class BoundProgram:
             watcher(batch)
 
     def forward(self, node: str, batch: Batch) -> None:
+        if not len(batch):
+            return
         self.rows_by_node[node] = self.rows_by_node.get(node, 0) + len(batch)
         if self._next_number is not None and batch.order is None:
             batch = batch.numbered(self._next_number)

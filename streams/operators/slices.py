@@ -21,7 +21,7 @@ from logflume.log.records import I64
 from .. import graph as g
 from ..columns import Batch, Bytes
 from ..vectors.expressions import Mask
-from .operator import Cut, Wiring, Work
+from .operator import Cut, Wiring, Work, interleaved
 
 _MIXING = np.uint64(0x9E3779B97F4A7C15)
 
@@ -45,6 +45,10 @@ class TimedWork(Protocol):
 
     def note_time(self, source: str, time_ms: int) -> None:
         """Note that rows of other slices have moved the time of an input to this."""
+        ...
+
+    def note_closing(self, batch: Batch) -> None:
+        """Note the rows of all slices that move time, before any of them is given: what closes leaves with the headers of one."""
         ...
 
 
@@ -111,6 +115,8 @@ def region_of(wiring: Wiring) -> Region | None:
         nodes = placed
     if not any(cuts[name] in _KEYED for name in nodes):
         return None
+    if any(_lets_go_together(wiring, name) and writes_repartition(wiring, name) for name in wiring.operators.keys() - nodes):
+        return None  # what it lets go of would be dealt out on its way to the topic, where it has an order
     inputs = {name: frozenset(_inputs(wiring, name) - nodes) for name in nodes}
     stores = frozenset(spec.name for name in nodes for spec in wiring.operators[name].stores())
     over = {name: found for name, found in inputs.items() if found}
@@ -124,13 +130,20 @@ def _is_placed(wiring: Wiring, name: str, nodes: set[str], cuts: Mapping[str, Cu
     """Return whether a node can be in the region: all that follows from it is too, and can work with what it gives.
 
     Where rows with the start of a window behind their key come over the cut, they are dealt out by both: nothing may follow that
-    wants all rows of a key.
+    wants all rows of a key, whatever their window.
     """
     if any(child not in nodes or cuts[child] is Cut.TIMES for child in consumers[name]):
         return False
     if all(wiring.schema(over).window is None for over in _inputs(wiring, name) - nodes):
         return True
-    return not any(cuts[each] in _KEYED for each in _with_all_behind(name, consumers))
+    return not any(
+        cuts[each] in _KEYED and not wiring.operators[each].keeps_windows_apart for each in _with_all_behind(name, consumers)
+    )
+
+
+def _lets_go_together(wiring: Wiring, name: str) -> bool:
+    """Return whether rows of several keys may leave a node at one record or a task commit."""
+    return bool(wiring.operators[name].stores()) and not isinstance(wiring.node(name), g.Source | g.Repartition)
 
 
 def writes_repartition(wiring: Wiring, name: str) -> bool:
@@ -207,7 +220,12 @@ class SlicedWork(Work):
             self._work.process_all(found)
 
     def _take_in_time(self, work: TimedWork, batches: Sequence[tuple[str, Batch]]) -> None:
-        rows = _Rows.of(batches, [self._own.own(batch) for _, batch in batches], [work.moves_time(b) for _, b in batches])
+        moves = [work.moves_time(batch) for _, batch in batches]
+        moving = [(source, batch.where(those)) for (source, batch), those in zip(batches, moves, strict=True)]
+        for _, batch in moving if len(moving) == 1 else interleaved(moving):
+            if len(batch):
+                work.note_closing(batch)
+        rows = _Rows.of(batches, [self._own.own(batch) for _, batch in batches], moves)
         sources = list(dict.fromkeys(source for source, _ in batches))
         whiches = np.array([sources.index(source) for source, _ in batches])[rows.parts]
         clocks = np.stack([rows.clock(whiches == at, self._clocks.get(each, -1)) for at, each in enumerate(sources)])

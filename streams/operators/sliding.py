@@ -4,19 +4,26 @@ A window ends at a record or begins right after one, so that each combination of
 record counts in all windows that it lies in, and makes up to three new ones: the one that ends at it, the one right after it
 (with what its windows held of later records), and the one right after the record before it.
 Where all states are numbers and the kernels are there, `sliding_columns.py` does that over columns, else the loop below.
+
+Windows are seen back to some time behind the newest start of all keys' windows (`sliding_keep_ms`). A slice of a task has to know
+that start: where a window waits as long as it is long, it follows from keys and times alone (`_NewestStarts`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from logflume.log.records import I64
 
 from .. import graph as g
 from ..columns import Batch
 from ..seams import State
 from ..state.store import Store
+from ..vectors.expressions import Mask
 from ..windows import WINDOW_START
 from .aggregate_columns import ColumnsForm
 from .chained import Found
@@ -25,9 +32,12 @@ from .emission import Emitted
 from .folding import Folding
 from .operator import Errors, Reporter, Task, Wiring
 from .record_windows import RecordWindowsWork
+from .slices import Slice
 from .sliding_columns import Limits, SlidingColumns
 from .table_aggregate import changed_entries
+from .to_table import has_key
 
+_FAR = 1 << 62
 Held = tuple[State | None, int]
 """State and time of a window's entry."""
 
@@ -37,16 +47,69 @@ def sliding_keep_ms(window: g.SlidingWindow) -> int:
     return max(window.retention_ms, 2 * window.size_ms + window.grace_ms, 1)
 
 
+def is_told_by_times(window: g.SlidingWindow) -> bool:
+    """Return whether keys and times alone tell which windows are seen: then a slice of a task can know it of other keys.
+
+    A record that comes behind the grace makes no window that ends at it, so what it makes hangs on the windows of its key. Where
+    the grace is as long as a window, none of these is the newest; where windows are kept for long, all that matter are seen.
+    """
+    is_kept = sliding_keep_ms(window) > 3 * window.size_ms + window.grace_ms
+    return window.size_ms > 0 and (window.grace_ms >= window.size_ms or is_kept)
+
+
 class SlidingWork(RecordWindowsWork[SlidingColumns]):
     """An Aggregate over sliding windows."""
 
     kernels = "sliding"
+    _slice: Slice | None = None
+    _told: _Told | None = None
 
     def __init__(self, node: g.Aggregate, wiring: Wiring, task: Task) -> None:
         assert isinstance(node.window, g.SlidingWindow)
         self.window = node.window
         wait_ms = self.window.size_ms + self.window.grace_ms
         super().__init__(node, wiring, task, wait_ms=wait_ms, keep_ms=sliding_keep_ms(node.window))
+
+    # -- slices ----------------------------------------------------------------------------------------------------------
+
+    def cut(self, own: Slice) -> bool:
+        self._slice, self._starts = own, _NewestStarts(self.window.size_ms, self._keep_ms)
+        return True
+
+    @property
+    def slack_ms(self) -> int:
+        """It is given all rows, so it is told of nothing."""
+        return _FAR
+
+    def moves_time(self, batch: Batch) -> Mask:
+        moves = has_key(batch)
+        return moves if batch.nulls is None else moves & ~batch.nulls
+
+    def note_time(self, source: str, time_ms: int) -> None:
+        self._clocks.observe(source, time_ms)
+
+    def process(self, batch: Batch, source: str) -> None:
+        if self._slice is None:
+            super().process(batch, source)
+            return
+        moves, own = self.moves_time(batch), self._slice.own(batch)
+        moving, mine = batch.where(moves), own[moves]
+        if len(moving):
+            clocks = np.maximum.accumulate(np.maximum(moving.times, self._clocks.of(source)))
+            starts = self._starts.before(moving, clocks, mine)
+            self._told = _Told(clocks[mine], None if starts is None else starts[mine])
+        super().process(batch.where(own), source)
+        self._told = None
+
+    def _observe(self, batch: Batch, source: str) -> list[int]:
+        """Of a slice, the time that it is by the rows of all."""
+        if self._told is None:
+            return super()._observe(batch, source)
+        clocks: list[int] = self._told.clocks.tolist()
+        self._clocks.observe(source, clocks[-1])
+        return clocks
+
+    # -- counting --------------------------------------------------------------------------------------------------------
 
     def _as_columns(self, form: ColumnsForm, store: Store, found: Found) -> SlidingColumns:
         limits = Limits(self.window.size_ms, self.window.grace_ms, self._keep_ms)
@@ -59,7 +122,8 @@ class SlidingWork(RecordWindowsWork[SlidingColumns]):
         assert batch.keys is not None
         args = self._foldings[source].columns(batch, errors)
         clocks = np.array(self._observe(batch, source), np.int64)
-        late, trail = columns.take(batch.keys, batch.times, clocks, args, is_traced=self._is_followed)
+        starts = None if self._told is None else self._told.starts
+        late, trail = columns.take(batch.keys, batch.times, clocks, args, starts, is_traced=self._is_followed)
         self._report_late(batch, late, batch.times - self.window.size_ms, clocks)
         return trail
 
@@ -75,7 +139,10 @@ class SlidingWork(RecordWindowsWork[SlidingColumns]):
         self._timeline.load((key, first - 2 * size, last + 1) for key in dict.fromkeys(keys))
         clocks = self._observe(batch, source)
         emitted, find, grace = Emitted(), self._timeline.times, self.window.grace_ms
+        starts = None if self._told is None or self._told.starts is None else self._told.starts.tolist()
         for row, (key, time, clock) in enumerate(zip(keys, times, clocks, strict=True)):
+            if starts is not None:
+                self._timeline.newest = max(self._timeline.newest, starts[row])
             if time + size < clock - grace:
                 self._task.late(self._node.name, batch, row, (time - size, clock))
                 continue
@@ -125,6 +192,61 @@ class SlidingWork(RecordWindowsWork[SlidingColumns]):
             self._emission.forward(self._task, left, None, headers=self._closing_headers(lambda: left.keys))
         elif not self.is_update:
             self._emission.forward(self._task, changed_entries(self._store, self._folding), None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Told:
+    """What a slice is told of each of its rows: stream time, and the newest start before it; None: that does not matter."""
+
+    clocks: I64
+    starts: I64 | None
+
+
+class _NewestStarts:
+    """The newest start of all keys' windows, from the rows of all slices.
+
+    It is that of the window that ends at the latest time, or of one right behind a record that another of its key is later than:
+    behind the latest of the key so far where a row is later still, else behind the row. Records further than `size_ms` behind the
+    latest time make none that is newer. So those are kept, and what they come to is found when a row is so far behind that it
+    matters.
+    """
+
+    def __init__(self, size_ms: int, keep_ms: int) -> None:
+        self._size_ms, self._reach_ms = size_ms, keep_ms - 2 * size_ms
+        self._recent: list[tuple[list[bytes | None], I64]] = []
+        self._clock = -1
+
+    def before(self, batch: Batch, clocks: I64, own: Mask) -> I64 | None:
+        """Take N rows; return the newest start before each of them, None where it matters to no own one. clocks: int64[N]."""
+        assert batch.keys is not None
+        found = None
+        if (own & (batch.times <= clocks - self._reach_ms)).any():
+            found = self._found(batch.keys.objects(), batch.times, clocks)
+        self._clock = int(clocks[-1])
+        rows = np.flatnonzero(batch.times >= self._clock - self._size_ms)
+        held = [each for each in self._recent if each[1].max() >= self._clock - self._size_ms]
+        self._recent = [*held, (batch.keys.take(rows).objects(), batch.times[rows])]
+        return found
+
+    def _found(self, keys: Sequence[bytes | None], times: I64, clocks: I64) -> I64:
+        """Return the newest start before each row; those of a key stand together in `order`, as they came."""
+        numbers: dict[bytes | None, int] = {}
+        known = [key for held, _ in self._recent for key in held]
+        which = np.fromiter((numbers.setdefault(key, len(numbers)) for key in (*known, *keys)), np.int64, len(known) + len(keys))
+        oldest = max(self._clock - self._size_ms - 1, 0)  # what is before makes none that is the newest
+        all_times = np.maximum(np.concatenate([*(held for _, held in self._recent), times]), oldest) - oldest
+        order = np.argsort(which, kind="stable")
+        sorted_times, groups = all_times[order], which[order] * (int(all_times.max()) + 2)
+        latest = np.maximum.accumulate(sorted_times + 1 + groups)  # so far, in its key: those of the next key are all larger
+        is_first = np.diff(which[order], prepend=-1) != 0
+        last = np.concatenate([[0], latest[:-1]]) - groups - 1
+        behind = np.minimum(last, sorted_times) + 1 + oldest
+        behind[is_first | (last == sorted_times)] = -1
+        made = np.empty_like(behind)
+        made[order] = behind
+        risen = np.maximum.accumulate(np.concatenate([[-1], made]))[len(known) : -1]
+        before = np.concatenate([[self._clock], clocks[:-1]])
+        return np.maximum(risen, np.where(before < 0, -1, np.maximum(before - self._size_ms, 0)))
 
 
 class _Adding:

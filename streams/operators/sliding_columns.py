@@ -37,8 +37,14 @@ class SlidingColumns:
         self._numbers = np.array([limits.size_ms, limits.grace_ms, limits.keep_ms], np.int64)
         self._emitted_to, self._wants_before = emitted_to, keeps_before
 
-    def take(self, keys: Bytes, times: I64, clocks: I64, args: list[Column], *, is_traced: bool) -> tuple[Any, Any]:
-        """Take rows into their windows; return which are late, and the trail."""
+    def take(
+        self, keys: Bytes, times: I64, clocks: I64, args: list[Column], starts: I64 | None, *, is_traced: bool
+    ) -> tuple[Any, Any]:
+        """Take rows into their windows; return which are late, and the trail.
+
+        `starts`: the newest start of all windows before each row; None: nothing is known of others' than those here.
+        """
+        limits = self._numbers if starts is None else np.concatenate([self._numbers, starts])
         chained, count, most = self.chained, len(times), self._kernels.MOST_NEW
         chained.ready()
         addresses, sizes = keys.addresses()
@@ -49,7 +55,7 @@ class SlidingColumns:
             met = np.empty(len(chained.columns.slots.hashes), np.int64)
             at = self._kernels.fold_sliding(
                 chained.columns.slots, chained.columns.before, chained.made, chained.spec, trail, addresses, sizes, times, clocks,
-                self._numbers, at, count, arguments, late, met,
+                limits, at, count, arguments, late, met,
             )  # fmt: skip
             if at == count:
                 break

@@ -141,6 +141,9 @@ class StreamJoinWork(Work):
                 self._meetings.note_time(side.which, time_ms)
                 side.log.store.stream_time_ms = max(side.log.store.stream_time_ms, time_ms)
 
+    def note_closing(self, batch: Batch) -> None:
+        """What waits leaves with its own headers."""
+
     def process(self, batch: Batch, source: str) -> None:
         self.process_all([(source, batch)])
 

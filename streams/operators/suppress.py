@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Any
 
+import numpy as np
+
 from logflume.log import LogflumeError
-from logflume.log.records import Headers
+from logflume.log.records import I64, Headers
 from logflume.log.schemas import BIGINT, BOOLEAN, BYTES, STRING, array, struct
 from logflume.log.schemas import Column as Field
 
@@ -21,10 +23,12 @@ from ..columns import Batch
 from ..columns.batch import ColumnId, headers_of
 from ..expr import Meta, Side
 from ..seams import Entry, State, StoreSpec
+from ..vectors.expressions import Mask
 from ..windows import close_wait_ms
 from .emission import Emission, Emitted, olds_of, rows_of
-from .operator import Bind, Operator, Task, Wiring, Work
+from .operator import Bind, Cut, Operator, Task, Wiring, Work
 from .rows import drop_entry
+from .slices import Slice, writes_repartition
 
 _HEAD = 4
 """Columns of an entry before those of the two rows."""
@@ -54,6 +58,7 @@ class SuppressOperator(Operator[g.Suppress]):
     """A Suppress."""
 
     node_class = g.Suppress
+    keeps_windows_apart = True
 
     def reads(self, source: g.Node, below: frozenset[ColumnId], wiring: Wiring) -> set[ColumnId]:
         return {(Side.VALUE, column.name) for column in source.schema.value}
@@ -63,6 +68,14 @@ class SuppressOperator(Operator[g.Suppress]):
 
     def wants_old(self, *, is_asked: bool) -> bool:
         return True
+
+    def cut(self, wiring: Wiring) -> Cut:
+        """Not where a bound holds over all keys: which one leaves for want of room hangs on those of others.
+
+        Nor where results go to a repartition topic: those that one record lets go are of several slices, and have an order there.
+        """
+        is_bounded = self.node.max_records is not None or self.node.max_bytes is not None
+        return Cut.WHOLE if is_bounded or writes_repartition(wiring, self.node.name) else Cut.TIMES
 
     def plan(self, wiring: Wiring) -> Bind:
         return lambda task: SuppressWork(self.node, wiring, task)
@@ -84,40 +97,79 @@ class SuppressWork(Work):
         self._has_wait = node.wait_ms is not None
         self._is_measured = node.max_bytes is not None
         self._nothing = (None,) * len(node.schema.value)
+        self._slice: Slice | None = None
+
+    # -- slices ----------------------------------------------------------------------------------------------------------
+
+    def cut(self, own: Slice) -> bool:
+        """What is held back leaves with the row that ends its time, of whichever slice: so all rows are wanted."""
+        self._slice = own
+        return True
+
+    @property
+    def slack_ms(self) -> int:
+        """It is given all rows, so it is told of nothing."""
+        return _NEVER_MS >> 1
+
+    def moves_time(self, batch: Batch) -> Mask:
+        return np.ones(len(batch), np.bool_)
+
+    def note_time(self, source: str, time_ms: int) -> None:
+        self._store.stream_time_ms = max(self._store.stream_time_ms, time_ms)
+
+    def note_closing(self, batch: Batch) -> None:
+        """What is held back leaves with its own headers."""
+
+    # -- holding back ----------------------------------------------------------------------------------------------------
 
     def process(self, batch: Batch, source: str) -> None:
-        assert batch.keys is not None
-        columns, keys = self._node.schema.value, batch.keys.objects()
         leaving, store, is_bounded, wait_ms = self._held(), self._store, self._is_bounded, self._wait_ms
+        clocks = np.maximum.accumulate(np.maximum(batch.times, store.stream_time_ms))
+        places = np.arange(len(batch)) if self._slice is None else np.flatnonzero(self._slice.own(batch))
+        mine = batch if self._slice is None else batch.take(places)
+        assert mine.keys is not None
+        columns, keys = self._node.schema.value, mine.keys.objects()
         store.load(keys)  # type: ignore[arg-type]
-        rows: Any = zip(
-            keys, rows_of(batch, columns), olds_of(batch, columns), batch.times.tolist(), self._leaving_times(batch), strict=True
-        )
         coming = batch.headers()
-        own = [None] * len(batch) if coming is None else headers_of(coming)
-        emitted, headers, now = Emitted(), list[Headers](), store.stream_time_ms
+        own = [None] * len(mine) if coming is None else headers_of([coming[row] for row in places.tolist()])
+        rows: Any = zip(
+            places.tolist(), keys, rows_of(mine, columns), olds_of(mine, columns), mine.times.tolist(), self._leaving_times(mine),
+            own, strict=True,
+        )  # fmt: skip
+        times = clocks.tolist()
+        emitted, headers = Emitted(), list[Headers]()
         resident, note, nothing = store.resident, store.dirty.setdefault, self._nothing
-        stop = _HEAD + len(nothing)
-        for row, (key, new, old, time, leaves) in enumerate(rows):
-            if time > now:
-                store.stream_time_ms = now = time
+        stop, following = _HEAD + len(nothing), 0
+        for row, key, new, old, time, leaves, came_with in rows:
+            if row > following and leaving.first_ms <= times[row - 1] - wait_ms:
+                self._release_due(leaving, clocks[:row], emitted, headers)
+            following, now = row + 1, times[row]
+            store.stream_time_ms = now
             entry = resident.get(key)
             known = None if entry is None else entry.state
             note(key, known)
             latest = nothing if new is None else new
             if entry is not None and known is not None:
-                entry.state = (known[0], new is not None, known[2], own[row], *latest, *known[stop:])
+                entry.state = (known[0], new is not None, known[2], came_with, *latest, *known[stop:])
                 entry.timestamp_ms = time
             else:
                 before = nothing if old is None else old
-                resident[key] = Entry((leaves, new is not None, old is not None, own[row], *latest, *before), time)
+                resident[key] = Entry((leaves, new is not None, old is not None, came_with, *latest, *before), time)
                 leaving.add(leaves, key)
             if is_bounded:
                 self._measure(key)
                 self._release_surplus(leaving, emitted, headers, row)
             if leaving.first_ms <= now - wait_ms:
                 self._release(leaving.take(now - wait_ms), emitted, headers, row)
+        self._release_due(leaving, clocks, emitted, headers)
+        store.stream_time_ms = int(clocks[-1])
         self._emission.forward(self._task, emitted, batch, headers=headers)
+
+    def _release_due(self, leaving: Leaving, clocks: I64, emitted: Emitted, headers: list[Headers]) -> None:
+        """Let go of what rows of other slices have ended the time of; `clocks`: stream time with each row so far."""
+        while leaving.first_ms <= int(clocks[-1]) - self._wait_ms:
+            row = int(clocks.searchsorted(leaving.first_ms + self._wait_ms))
+            self._release(leaving.take(int(clocks[row]) - self._wait_ms), emitted, headers, row)
 
     def _held(self) -> Leaving:
         if self._leaving is None:

@@ -53,6 +53,18 @@ OTHERS = (
     "global-windowed",
     "filtered-table",
     "sliding",
+    "short-sliding",
+    "sliding-kept",
+    "sliding-updates",
+    "final-sliding",
+    "ungraced-sliding",
+    "suppressed",
+    "suppressed-for-a-time",
+    "bounded-suppressed",
+    "suppressed-then-summed",
+    "floats-then-summed",
+    "final-then-summed",
+    "summed-and-then-summed",
     "window-of-window",
     "row-before",
     "row-and-count",
@@ -127,7 +139,44 @@ def make_plan(name: str, kind: str, sales_topic: str, refunds_topic: str) -> Pla
         case "filtered-table":
             passing.group_by_key().aggregate(**sums).filter(col.n > 2).to(f"{name}-out")
         case "sliding":
+            passing.group_by_key().window(lf.sliding(seconds=20, grace=20_000)).aggregate(**sums).to(f"{name}-out")
+        case "short-sliding":
+            passing.group_by_key().window(lf.sliding(4, grace=4)).aggregate(**sums, emit="update").to(f"{name}-out")
+        case "sliding-kept":
+            window = lf.sliding(seconds=20, grace=10_000, retention=100_000)
+            passing.group_by_key().window(window).aggregate(**sums).to(f"{name}-out")
+        case "sliding-updates":
+            windowed = passing.group_by_key().window(lf.sliding(seconds=20, grace=25_000))
+            windowed.aggregate(**sums, emit="update").to(f"{name}-out")
+        case "final-sliding":
+            windowed = passing.group_by_key().window(lf.sliding(seconds=20, grace=20_000))
+            windowed.aggregate(**sums, emit="final").to(f"{name}-out")
+        case "ungraced-sliding":
             passing.group_by_key().window(lf.sliding(seconds=20, grace=10_000)).aggregate(**sums).to(f"{name}-out")
+        case "suppressed":
+            windowed = passing.group_by_key().window(lf.tumbling(seconds=60, grace=30_000))
+            windowed.aggregate(**sums, emit="update").suppress(lf.until_window_closes()).to(f"{name}-out")
+        case "suppressed-for-a-time":
+            totals = passing.group_by_key().aggregate(**sums, emit="update")
+            totals.suppress(lf.until_time_limit(lf.seconds(30))).to(f"{name}-out")
+        case "bounded-suppressed":
+            totals = passing.group_by_key().aggregate(**sums, emit="update")
+            totals.suppress(lf.until_time_limit(lf.seconds(30), max_records=2)).to(f"{name}-out")
+        case "suppressed-then-summed":
+            windowed = passing.group_by_key().window(lf.tumbling(seconds=60, grace=30_000))
+            closed = windowed.aggregate(**sums, emit="update").suppress(lf.until_window_closes())
+            closed.to_stream().group_by(col.n).aggregate(total=lf.sum(col.total)).to(f"{name}-out")
+        case "floats-then-summed":
+            totals = passing.group_by_key().aggregate(**sums).to_stream()
+            totals.group_by(col.n * 0).aggregate(total=lf.sum(col.total * 0.1)).to(f"{name}-out")
+        case "summed-and-then-summed":
+            passing.group_by_key().aggregate(most=lf.max(col.price)).to(f"{name}-most")
+            totals = passing.group_by_key().aggregate(**sums).to_stream()
+            totals.group_by(col.n * 0).aggregate(total=lf.sum(col.total * 0.1)).to(f"{name}-out")
+        case "final-then-summed":
+            windowed = passing.group_by_key().window(lf.tumbling(seconds=60, grace=30_000))
+            finals = windowed.aggregate(**sums, emit="final").to_stream()
+            finals.group_by(col.n).aggregate(total=lf.sum(col.total)).to(f"{name}-out")
         case "window-of-window":
             counts = passing.group_by_key().aggregate(**sums, emit="update").to_stream()
             counts.group_by_key().window(lf.tumbling(seconds=60, grace=5_000)).aggregate(k=lf.count()).to(f"{name}-out")

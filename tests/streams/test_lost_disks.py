@@ -31,7 +31,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
 def test_a_lost_disk_changes_nothing(log: Log, kind: str, tmp_path: Path) -> None:
     case = Case(log, kind, tmp_path)
     names = f"{case.data}-lost", f"{case.data}-kept"
-    records = [(*sent[:4], partition_of_key(sent[2])) for sent in make_records(SEED, RECORDS)]
+    records = [(*sent[:4], partition_of_key(sent[2]), sent[5]) for sent in make_records(SEED, RECORDS)]
     later = [sent for sent in records[CUT:] if sent[0] == "refunds" or kind not in families.FOREIGN]  # the side that answers
     send(log, case.data, records[:CUT])
     before = [case.run(name) for name in names]

@@ -95,7 +95,7 @@ class Case:
 def test_computed_and_then_live_equals_live(log: Log, kind: str, tmp_path: Path) -> None:
     case = Case(log, kind, tmp_path)
     batch, live = f"{case.data}-batch", f"{case.data}-live"
-    records = [(*sent[:4], partition_of_key(sent[2])) for sent in make_records(SEED, RECORDS)]
+    records = [(*sent[:4], partition_of_key(sent[2]), sent[5]) for sent in make_records(SEED, RECORDS)]
     send(log, case.data, records[:CUT])
     left_out = case.run(live)
     computed = case.backfill(batch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,12 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logflume.log import Chunk, Log, TopicPartition, connect
+from logflume.log import Chunk, Headers, Log, TopicPartition, connect
 from logflume.streams.columns import Batch
 from logflume.streams.kernels import kernel_loader
 from logflume.streams.operators.stream_join import StreamJoinWork
 from logflume.streams.runtime.topics import prepare_topics
 from logflume.streams.seams import Plan, SubTopology
+from logflume.streams.spark import steps
+from logflume.streams.spark.archives import read_history
 from logflume.streams.spark.backfill import plan_backfill
 from logflume.streams.spark.local import LocalRunner
 from logflume.streams.spark.ranges import OffsetRange
@@ -34,11 +37,11 @@ from ._spark_apps import without_firsts
 PARTITIONS = 2
 IN_ORDER = ("inner", "self", "updates", "looked-up", "global", "global-left")
 """Kinds whose results each have a record that causes them alone: they leave in one order, whatever the commits."""
-Sent = tuple[str, int, bytes | None, bytes | None, int]
+Sent = tuple[str, int, bytes | None, bytes | None, int, Headers]
 
 
 def make_records(seed: int, length: int, partitions: int = PARTITIONS) -> list[Sent]:
-    """Return sales and refunds: late, out of order, at the same time, without key or value, broken."""
+    """Return sales and refunds: late, out of order, at the same time, without key or value, broken, with headers and without."""
     rng = random.Random(seed)
     now_ms, jump_ms = 0, rng.choice([3, 10_000, 60_000])
     records: list[Sent] = []
@@ -53,7 +56,8 @@ def make_records(seed: int, length: int, partitions: int = PARTITIONS) -> list[S
         if rng.random() < 0.1:
             value = rng.choice([b"{broken", None])
         key = None if rng.random() < 0.05 else rng.choice([b"v", b"w", b"x", b"y", b"z"])
-        records.append((topic, max(now_ms - back_ms, 0), key, value, rng.randrange(partitions)))
+        headers: Headers = (("by", b"%d" % len(records)),) if rng.random() < 0.5 else ()
+        records.append((topic, max(now_ms - back_ms, 0), key, value, rng.randrange(partitions), headers))
     return records
 
 
@@ -92,8 +96,8 @@ class Computed:
 
 def send(log: Log, name: str, records: list[Sent]) -> None:
     producer = log.producer()
-    for topic, time_ms, key, value, partition in records:
-        producer.send(f"{name}-{topic}", value, key=key, timestamp_ms=time_ms, partition=partition)
+    for topic, time_ms, key, value, partition, headers in records:
+        producer.send(f"{name}-{topic}", value, key=key, timestamp_ms=time_ms, partition=partition, headers=headers)
     producer.flush()
     producer.close()
 
@@ -104,27 +108,46 @@ _numbers = count()
 @pytest.fixture(scope="module", autouse=True)
 def kernels() -> None:
     """Slices are taken with the kernels, where they can be loaded; the whole without."""
-    kernel_loader().load("sessions", "meetings")
+    kernel_loader().load("sessions", "sliding", "meetings")
 
 
 @settings(max_examples=8, deadline=None)
 @given(kind=st.sampled_from((*JOINS, *OTHERS)), seed=st.integers(0, 2**32), length=st.integers(0, 120), slices=st.integers(2, 3))
 def test_slices_together_equal_the_whole(log: Log, kind: str, seed: int, length: int, slices: int) -> None:
-    check_slices_equal_the_whole(log, kind, seed, length, slices)
+    check_slices_equal_the_whole(log, kind, make_records(seed, length, partitions_of(kind)), slices)
 
 
 @pytest.mark.parametrize("kind", [*JOINS, *OTHERS])
 def test_slices_of_each_kind_equal_the_whole(log: Log, kind: str) -> None:
-    check_slices_equal_the_whole(log, kind, 1, 120, 2)
+    check_slices_equal_the_whole(log, kind, make_records(1, 120, partitions_of(kind)), 2)
 
 
-def check_slices_equal_the_whole(log: Log, kind: str, seed: int, length: int, slices: int) -> None:
+@pytest.mark.parametrize("has_kernels", [True, False])
+def test_which_sliding_windows_are_seen_hangs_on_those_of_other_slices_too(
+    log: Log, monkeypatch: pytest.MonkeyPatch, *, has_kernels: bool
+) -> None:
+    def in_pieces(*wanted: Any) -> Iterator[Chunk]:
+        for chunk in read_history(*wanted):
+            yield from (chunk.slice(at, min(at + 70, len(chunk))) for at in range(0, len(chunk), 70))
+
+    monkeypatch.setattr(steps, "read_history", in_pieces)
+    rng, value = random.Random(3), b'{"shop":"s","item":"a","amount":1,"price":2}'
+    times = [i + 20 - rng.randrange(12) * rng.randrange(2) for i in range(1500)]
+    records: list[Sent] = [("sales", time_ms, rng.choice([b"v", b"w", b"x", b"y"]), value, 0, ()) for time_ms in times]
+    with nullcontext() if has_kernels else kernel_loader().held_back():
+        check_slices_equal_the_whole(log, "short-sliding", records, 2)
+
+
+def partitions_of(kind: str) -> int:
+    return PARTITIONS if kind.endswith("then-windowed") else 1
+
+
+def check_slices_equal_the_whole(log: Log, kind: str, records: list[Sent], slices: int) -> None:
     name = f"app{next(_numbers)}"
     topics = f"{name}-sales", f"{name}-refunds"
-    partitions = PARTITIONS if kind.endswith("then-windowed") else 1
+    partitions = partitions_of(kind)
     for topic in topics:
         log.admin().create_topic(topic, partitions=partitions)
-    records = make_records(seed, length, partitions)
     send(log, name, records)
     load = loader(name, kind, *topics)
     plan = load()
@@ -140,8 +163,8 @@ def check_slices_equal_the_whole(log: Log, kind: str, seed: int, length: int, sl
     if kind not in JOINS:
         assert sliced.entries == whole.entries
     elif len(plan.subtopologies) == 1:
-        more = make_records(length, 60, partitions)
-        latest = max((time_ms for _, time_ms, _, _, _ in records), default=0)
+        more = make_records(len(records), 60, partitions)
+        latest = max((record[1] for record in records), default=0)
         sub = plan.subtopologies[0]
         assert went_on(sub, sliced, more, latest) == went_on(sub, whole, more, latest)
 
@@ -156,7 +179,10 @@ def went_on(sub: SubTopology, before: Computed, records: list[Sent], latest_ms: 
         tp = TopicPartition(topic, partition)
         part = [each for each in records if each[0] == short and each[4] == partition]
         start = end.checkpoint.inputs[tp]
-        chunk = Chunk.from_columns(topic, [r[2] for r in part], [r[3] for r in part], [r[1] + latest_ms for r in part])
+        headers = [r[5] for r in part]
+        chunk = Chunk.from_columns(
+            topic, [r[2] for r in part], [r[3] for r in part], [r[1] + latest_ms for r in part], headers=headers
+        )
         chunk.partition, chunk.offsets, chunk.next_offset = partition, chunk.offsets + start, start + len(part)
         inputs.append(ReplayInput(tp, by_own_times([chunk] if part else []), start + len(part)))
 
@@ -181,8 +207,11 @@ def test_what_can_be_cut(kind: str) -> None:
     if kind == "window-of-window":
         assert region is not None
         assert region.stores == {next(spec.name for spec in sub.program.stores if spec.window is not None)}
-    elif kind in ("sliding", "left-then-windowed"):
+    elif kind in ("ungraced-sliding", "bounded-suppressed", "left-then-windowed") or kind.endswith("then-summed"):
         assert region is None
+    elif kind.startswith("suppressed"):
+        assert region is not None
+        assert region.stores == {spec.name for spec in sub.program.stores if spec.name.endswith("suppress")}
     elif kind == "looked-up-windowed":
         assert region is not None
         assert len(region.stores) == 1  # the table is there in full in each slice: its rows decide which sales come to the window
@@ -212,7 +241,7 @@ def test_a_join_without_grace_takes_records_in_order_together(log: Log, monkeypa
     for topic in topics:
         log.admin().create_topic(topic, partitions=1)
     value = b'{"shop":"s","item":"a","amount":1,"price":2}'
-    send(log, name, [(topic, i // 2, b"k%d" % (i // 2), value, 0) for i in range(400) for topic in ("sales", "refunds")])
+    send(log, name, [(topic, i // 2, b"k%d" % (i // 2), value, 0, ()) for i in range(400) for topic in ("sales", "refunds")])
     load = loader(name, "ungraced", *topics)
     plan = load()
     step = StepPlan(load, log.where, plan_backfill(load, log.where).ranges, prepare_topics(plan, log.admin()).partitions, {})
