@@ -15,7 +15,9 @@ SALES, REFUNDS = "sales", "refunds"
 _OF_SALES = (*sliced.JOINS, *sliced.OTHERS, *families.TABLES, *families.STREAMS, *families.FOREIGN)
 _OUT_OF_ORDER = ("joined-then-windowed", "left-then-windowed")
 """Windows without grace behind a topic in which the results of several tasks meet: what is late hangs on who came first."""
-KINDS = {f"sales {kind}": kind for kind in _OF_SALES if kind not in _OUT_OF_ORDER}
+_BY_COMMIT = ("suppressed-then-summed", "floats-then-summed", "final-then-summed", "summed-and-then-summed")
+"""Sums of floats over what leaves at task commits: when these are decides what is summed, or in which order."""
+KINDS = {f"sales {kind}": kind for kind in _OF_SALES if kind not in (*_OUT_OF_ORDER, *_BY_COMMIT)}
 GROUPS = {"objects": tuple(APPS), "columns": tuple(DSL), "sales": tuple(KINDS), "sql": tuple(SQL)}
 
 _STREAMS_OF_SALES = ("inner", "left", "outer", "self", "looked-up", *families.STREAMS)

@@ -50,12 +50,12 @@ def outputs(log: Log, prefix: str, name: str) -> dict[bytes | None, Any]:
     found: dict[bytes | None, Any] = {}
     is_last, has_order = name in LAST_COUNTS, name not in ANY_ORDER
     for key, value, time_ms in records(log, f"{prefix}-{slug(name)}-out"):
-        if is_last:
-            found[key] = value
-        elif has_order and key is not None:
-            found[key] = hash((found.get(key), value, time_ms))
-        else:
+        if key is None or not has_order:
             found[key] = found.get(key, 0) + hash((value, time_ms))
+        elif is_last:
+            found[key] = value
+        else:
+            found[key] = hash((found.get(key), value, time_ms))
     return {key: last for key, last in found.items() if last is not None} if is_last else found
 
 
