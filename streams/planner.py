@@ -20,7 +20,6 @@ from .expr import Side
 from .operators import operator_program
 from .operators.wiring import wire
 from .seams import OutputTopic, Plan, SubTopology, changelog_topic
-from .windows import key_suffix_bytes
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
@@ -472,7 +471,7 @@ def _subtopology(topology: g.Topology, part: dict[str, g.Node]) -> SubTopology:
     for name in outputs_of(part):
         node = part[name]
         written = topology.nodes[node.inputs[0]]
-        suffix_bytes = key_suffix_bytes(written.schema.window)
+        suffix_bytes = program.suffix_bytes(name)
         if isinstance(node, g.Repartition):
             outputs[name] = OutputTopic(node.topic, node.partitions, is_repartition=True, key_suffix_bytes=suffix_bytes)
         elif isinstance(node, g.Route):

@@ -322,7 +322,8 @@ class Consumer:
     def close(self, *, leave_group: bool = True, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Stop reading and leave the group (static members stay). Offsets are not committed. Idempotent.
 
-        `timeout_s`: how long the coordinator may take to answer; after that its session timeout removes the member.
+        Calls that other threads wait for end with ClientClosed. `timeout_s`: how long the coordinator may take to answer; after
+        that its session timeout removes the member.
         """
         if self._closed:
             return

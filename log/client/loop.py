@@ -42,11 +42,11 @@ class IoLoop:
         Raises:
             TransportError: no result within `timeout_s`; the coroutine is cancelled.
         """
-        assert threading.current_thread() is not self._thread, "a blocking call on the I/O thread would wait for itself"
         return self.wait(self.submit(coroutine), timeout_s=timeout_s)
 
     def wait(self, future: Future[T], *, timeout_s: float | None = None) -> T:
         """Wait for what was submitted, as `run` does."""
+        assert threading.current_thread() is not self._thread, "a blocking call on the I/O thread would wait for itself"
         try:
             return future.result(timeout_s)
         except TimeoutError:

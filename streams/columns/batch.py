@@ -164,7 +164,7 @@ class Batch:
     @property
     def causes(self) -> I64 | None:
         """Positions in the round, int64[N]; None: no records of the round caused these rows."""
-        return None if self.order is None or (len(self.order) and self.order[0] < 0) else self.order >> PATH_BITS
+        return causes_of(self.order)
 
     def numbered(self, first: int) -> Batch:
         """Return the rows in an order of their own: the `first`, which is less than 0, and those that follow; it ends at -1."""
@@ -226,6 +226,11 @@ class Batch:
     def values(self) -> dict[ColumnId, Column]:
         """Return the value columns."""
         return {c: column for c, column in self.columns.items() if c[0] is Side.VALUE}
+
+
+def causes_of(order: I64 | None) -> I64 | None:
+    """Return the positions in the round that an order (see `Batch`) says; None: no records of the round."""
+    return None if order is None or (len(order) and order[0] < 0) else order >> PATH_BITS
 
 
 def _rows_of(mask: Mask | None, rows: I64) -> Mask | None:

@@ -165,9 +165,13 @@ class AggregateWork(Work):
     def note_time(self, source: str, time_ms: int) -> None:
         self._store.stream_time_ms = max(self._store.stream_time_ms, time_ms)
 
+    @property
+    def notes_closing(self) -> bool:
+        return self._closing is not None
+
     def note_closing(self, batch: Batch) -> None:
-        if self._closing is not None:
-            self._closing.note(batch, np.maximum.accumulate(np.maximum(batch.times, self._store.stream_time_ms)))
+        assert self._closing is not None, "else it says that it does not"
+        self._closing.note(batch, np.maximum.accumulate(np.maximum(batch.times, self._store.stream_time_ms)))
 
     # -- counting --------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from logflume.log.records import I64, Chunk
 
 from .. import graph as g
 from ..columns import Batch
-from ..columns.batch import OWN_HEADERS, PATH_BITS, ColumnId
+from ..columns.batch import OWN_HEADERS, ColumnId, causes_of
 from ..columns.column import Bytes
 from ..columns.encode import KeyEncoder, RowEncoder, record_chunk
 from ..columns.evaluate import Evaluation
@@ -201,9 +201,8 @@ def _send(outputs: Outputs, node: str, topic: str, output: Output, cause: int | 
 
 def _causes(order: I64 | None, count: int, cause: int | None) -> I64 | None:
     """Return the position in the round of the record that caused each record; None: none has."""
-    if order is not None and order[0] >= 0:
-        return order >> PATH_BITS
-    return None if cause is None else np.full(count, cause)
+    found = causes_of(order)
+    return found if found is not None or cause is None else np.full(count, cause)
 
 
 def _headers(output: Output) -> list[Any] | None:

@@ -223,7 +223,7 @@ class BoundProgram:
             self._take_all([part.between(start, end) for part in parts])
             self._drain()
             self.stream_time_ms = int(self._round_times[end - 1 - self._round_start])
-            if self._is_due():
+            if any(map(self._is_due, self._following)):
                 self._put_out(end - 1)
                 self._follow(end - 1)
             start = end
@@ -256,14 +256,14 @@ class BoundProgram:
             for work in self.works.values():
                 work.start()
 
-    def _is_due(self) -> bool:
-        return any(work.due_ms is not None and work.due_ms <= self.stream_time_ms for work in self._following)
+    def _is_due(self, work: Work) -> bool:
+        return work.due_ms is not None and work.due_ms <= self.stream_time_ms
 
     def _follow(self, cause: int | None) -> None:
         """Do what is due by stream time; `cause`: the record that moved it."""
         with self._apart(cause):
             for work in self._following:
-                if work.due_ms is not None and work.due_ms <= self.stream_time_ms:
+                if self._is_due(work):
                     work.follow(self.stream_time_ms)
                     self._drain()
 
@@ -431,9 +431,8 @@ class BoundProgram:
 
     def _put_out(self, cause: int | None) -> None:
         sent, self._sent = self._sent, {}
-        for (node, topic), found in (
-            sorted(sent.items(), key=lambda item: first_cause(item[1])) if len(sent) > 1 else sent.items()
-        ):
+        topics = sorted(sent.items(), key=lambda item: first_cause(item[1])) if len(sent) > 1 else sent.items()
+        for (node, topic), found in topics:
             put_out(self._outputs, node, topic, found, cause)
 
 

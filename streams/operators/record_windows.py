@@ -174,10 +174,13 @@ class RecordWindowsWork(Work, Generic[C]):
             self._closing.note(batch, clocks)
         return clocks
 
+    @property
+    def notes_closing(self) -> bool:
+        return self._closing is not None
+
     def note_closing(self, batch: Batch) -> None:
-        """See `slices.TimedWork`."""
-        if self._closing is not None:
-            self._closing.note(batch, np.maximum.accumulate(np.maximum(batch.times, self._clocks.latest)))
+        assert self._closing is not None, "else it says that it does not"
+        self._closing.note(batch, np.maximum.accumulate(np.maximum(batch.times, self._clocks.latest)))
 
     def _closing_headers(self, keys: Callable[[], Sequence[bytes | None]]) -> list[Headers] | None:
         """Return the headers of what leaves at a task commit, with these keys; None: none has any."""

@@ -23,6 +23,8 @@ from ..columns import Batch, Bytes
 from ..vectors.expressions import Mask
 from .operator import Cut, Wiring, Work, interleaved
 
+TOLD_OF_NOTHING_MS = 1 << 62
+"""The `slack_ms` of a Work that is given the rows of all slices and goes by them."""
 _MIXING = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -47,8 +49,18 @@ class TimedWork(Protocol):
         """Note that rows of other slices have moved the time of an input to this."""
         ...
 
+
+@runtime_checkable
+class ClosingWork(Protocol):
+    """A `TimedWork` that can let go of what closes with the headers of the record by which it did."""
+
+    @property
+    def notes_closing(self) -> bool:
+        """Whether it does."""
+        ...
+
     def note_closing(self, batch: Batch) -> None:
-        """Note the rows of all slices that move time, before any of them is given: what closes leaves with the headers of one."""
+        """Note the rows of all slices that move time, before any of them is given."""
         ...
 
 
@@ -193,6 +205,7 @@ class SlicedWork(Work):
         if name in own.region.timed:
             assert isinstance(work, TimedWork), name
             self._timed, self._gives_all = work, work.cut(own)
+        self._closing = work if isinstance(work, ClosingWork) and work.notes_closing else None
 
     def start(self) -> None:
         self._work.start()
@@ -221,10 +234,11 @@ class SlicedWork(Work):
 
     def _take_in_time(self, work: TimedWork, batches: Sequence[tuple[str, Batch]]) -> None:
         moves = [work.moves_time(batch) for _, batch in batches]
-        moving = [(source, batch.where(those)) for (source, batch), those in zip(batches, moves, strict=True)]
-        for _, batch in moving if len(moving) == 1 else interleaved(moving):
-            if len(batch):
-                work.note_closing(batch)
+        if self._closing is not None:
+            moving = [(source, batch.where(those)) for (source, batch), those in zip(batches, moves, strict=True)]
+            for _, batch in interleaved(moving):
+                if len(batch):
+                    self._closing.note_closing(batch)
         rows = _Rows.of(batches, [self._own.own(batch) for _, batch in batches], moves)
         sources = list(dict.fromkeys(source for source, _ in batches))
         whiches = np.array([sources.index(source) for source, _ in batches])[rows.parts]

@@ -32,12 +32,11 @@ from .emission import Emitted
 from .folding import Folding
 from .operator import Errors, Reporter, Task, Wiring
 from .record_windows import RecordWindowsWork
-from .slices import Slice
+from .slices import TOLD_OF_NOTHING_MS, Slice
 from .sliding_columns import Limits, SlidingColumns
 from .table_aggregate import changed_entries
-from .to_table import has_key
+from .to_table import has_key_and_value
 
-_FAR = 1 << 62
 Held = tuple[State | None, int]
 """State and time of a window's entry."""
 
@@ -62,6 +61,7 @@ class SlidingWork(RecordWindowsWork[SlidingColumns]):
 
     kernels = "sliding"
     _slice: Slice | None = None
+    _starts: _NewestStarts
     _told: _Told | None = None
 
     def __init__(self, node: g.Aggregate, wiring: Wiring, task: Task) -> None:
@@ -78,12 +78,10 @@ class SlidingWork(RecordWindowsWork[SlidingColumns]):
 
     @property
     def slack_ms(self) -> int:
-        """It is given all rows, so it is told of nothing."""
-        return _FAR
+        return TOLD_OF_NOTHING_MS
 
     def moves_time(self, batch: Batch) -> Mask:
-        moves = has_key(batch)
-        return moves if batch.nulls is None else moves & ~batch.nulls
+        return has_key_and_value(batch)
 
     def note_time(self, source: str, time_ms: int) -> None:
         self._clocks.observe(source, time_ms)

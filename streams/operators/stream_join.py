@@ -29,7 +29,7 @@ from .meetings import LEFT, NEVER, RIGHT, ArrayMeetings, Coming, Keys, Meetings,
 from .operator import Bind, Cut, Operator, RawKey, Task, Wiring, Work, interleaved
 from .row_log import BLOCKS, RowLog
 from .slices import Slice, writes_repartition
-from .to_table import has_key
+from .to_table import has_key_and_value
 
 _SWEPT_EACH_MS = 60_000
 _SLICE_BITS = 48
@@ -132,17 +132,13 @@ class StreamJoinWork(Work):
         return self._node.grace_ms + min(self._node.before_ms, self._node.after_ms)
 
     def moves_time(self, batch: Batch) -> Mask:
-        moves = has_key(batch)
-        return moves if batch.nulls is None else moves & ~batch.nulls
+        return has_key_and_value(batch)
 
     def note_time(self, source: str, time_ms: int) -> None:
         for side, name in zip((self._left, self._right), self._node.inputs, strict=True):
             if name == source:
                 self._meetings.note_time(side.which, time_ms)
                 side.log.store.stream_time_ms = max(side.log.store.stream_time_ms, time_ms)
-
-    def note_closing(self, batch: Batch) -> None:
-        """What waits leaves with its own headers."""
 
     def process(self, batch: Batch, source: str) -> None:
         self.process_all([(source, batch)])

@@ -28,7 +28,7 @@ from ..windows import close_wait_ms
 from .emission import Emission, Emitted, olds_of, rows_of
 from .operator import Bind, Cut, Operator, Task, Wiring, Work
 from .rows import drop_entry
-from .slices import Slice, writes_repartition
+from .slices import TOLD_OF_NOTHING_MS, Slice, writes_repartition
 
 _HEAD = 4
 """Columns of an entry before those of the two rows."""
@@ -108,17 +108,13 @@ class SuppressWork(Work):
 
     @property
     def slack_ms(self) -> int:
-        """It is given all rows, so it is told of nothing."""
-        return _NEVER_MS >> 1
+        return TOLD_OF_NOTHING_MS
 
     def moves_time(self, batch: Batch) -> Mask:
         return np.ones(len(batch), np.bool_)
 
     def note_time(self, source: str, time_ms: int) -> None:
         self._store.stream_time_ms = max(self._store.stream_time_ms, time_ms)
-
-    def note_closing(self, batch: Batch) -> None:
-        """What is held back leaves with its own headers."""
 
     # -- holding back ----------------------------------------------------------------------------------------------------
 

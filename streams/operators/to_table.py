@@ -72,6 +72,11 @@ def has_key(batch: Batch) -> Mask:
     return np.ones(len(batch), np.bool_) if nulls is None else ~nulls
 
 
+def has_key_and_value(batch: Batch) -> Mask:
+    """Return which rows have a key and a value."""
+    return has_key(batch) if batch.nulls is None else has_key(batch) & ~batch.nulls
+
+
 def keyed_rows(task: Task, node: str, batch: Batch) -> Batch:
     """Return the rows with a key; the others are reported."""
     assert batch.keys is not None, "a change of key is followed by a repartition"

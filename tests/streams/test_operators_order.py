@@ -170,3 +170,9 @@ def test_both_results_of_a_join_with_itself_go_all_their_way_one_after_the_other
     found = [json.loads(value) for _, value, _, _ in outputs(joined_with_itself_and_again, [size], 10)]
     once = [[n, n] for n in range(10)]
     assert found == [row for n, pair in enumerate(once) for row in ([n, pair], pair, [n, pair], pair, [n, pair])]
+
+
+def test_more_rows_of_no_record_than_there_are_numbers_all_go_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = outputs(ticks_between_two_branches, [200])
+    monkeypatch.setattr("logflume.streams.operators.program._OF_NO_RECORD", -2)
+    assert sorted(outputs(ticks_between_two_branches, [200])) == sorted(whole)
