@@ -22,6 +22,7 @@ from logflume.sql.places import MAX_SOCKET_PATH_BYTES, Role, socket_stem
 from logflume.sql.pull_service import BODY_BYTES_MAX, PullService
 from logflume.sql.table_state import TablePage, TableRead
 from logflume.sql.workers import Workers, has_worker
+from tests.streams.running import until
 
 SERVICE = "logflume-sql"
 SETUP = """
@@ -37,7 +38,7 @@ def service(log: Log, tmp_path: Path) -> Iterator[PullService]:
     with SqlEngine(log, tmp_path / "sql") as engine:
         list(engine.execute(SETUP))
         with PullService(engine, log) as opened:
-            assert next(iter(engine.execute("SELECT * FROM t WHERE id = 1;"))) is not None
+            until(lambda: list(next(iter(engine.execute("SELECT * FROM t WHERE id = 1;"))).rows))  # type: ignore[union-attr]
             yield opened
 
 
