@@ -76,6 +76,9 @@ class StateStore(Protocol):
     stream_time_ms: int
     """Largest timestamp this store has observed, -1 at first; persisted with each commit, so lateness survives restarts."""
 
+    newest_ms: int
+    """The newest time in keys of entries, noted by operators that ask for it; persisted with each commit, -1 at first."""
+
     expiry_time_ms: int | None
     """The time by which windows expire while the results of a commit leave: that of the commit before. None: `stream_time_ms`."""
 
@@ -104,6 +107,31 @@ class StateStore(Protocol):
 
     def range(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, Entry]]:
         """Entries with start <= key < stop in key order, uncommitted changes included."""
+        ...
+
+    @property
+    def stored_count(self) -> int:
+        """About how many entries the stores of the task have on disk; 0 for one in memory."""
+        ...
+
+    def stored_keys(self) -> Iterator[bytes]:
+        """Yield the keys of all committed entries, of a store in memory of all; expired ones included."""
+        ...
+
+    def segments(self) -> list[int]:
+        """Return the starts of the segments of time that have entries, committed ones or changes, rising."""
+        ...
+
+    def segment_of(self, time_ms: int) -> int:
+        """Return the start of the segment of a time in a key."""
+        ...
+
+    def keys_of_segment(self, segment: int) -> Iterator[bytes]:
+        """Yield the keys of committed entries of a segment, of a store in memory of all; expired ones included."""
+        ...
+
+    def read_keys(self, keys: Iterable[bytes], low: int) -> Iterator[tuple[bytes, int]]:
+        """Make the committed entries of record keys with a time from `low` on present in memory; yield their keys and times."""
         ...
 
     def expire(self) -> int:

@@ -32,7 +32,7 @@ from ..vectors.expressions import Mask, Vector
 from ..windows import store_window
 from .aggregate_columns import ColumnEntries, columns_form
 from .aggregate_objects import ObjectEntries, is_fold
-from .closing import ClosingHeaders
+from .closing import ClosingHeaders, closing_wait_ms
 from .cogroup import CogroupWork
 from .emission import key_decoder
 from .entries import Change, Entries, Updated
@@ -148,7 +148,7 @@ class AggregateWork(Work):
         self._entries: Entries = ObjectEntries(node, self._store, wants_old=self._wants_old)
         self._closing = None
         if self._is_followed and node.emit is g.Emit.FINAL and isinstance(node.window, g.TimeWindow):
-            self._closing = ClosingHeaders(node.window.size_ms + node.window.grace_ms - 1)
+            self._closing = ClosingHeaders(closing_wait_ms(node.window))
 
     # -- slices ----------------------------------------------------------------------------------------------------------
 

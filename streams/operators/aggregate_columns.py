@@ -18,6 +18,7 @@ from ..seams import StoreSpec
 from ..state.columns import holds
 from ..state.store import Store
 from ..vectors.expressions import Mask, Vector
+from .closing import OpenEntries, closing_wait_ms
 from .entries import Change, States, Updated
 from .operator import Reporter
 
@@ -83,6 +84,7 @@ class ColumnEntries:
         self._columns = store.use_columns(loaded.slots, keeps_before=keeps_before)
         self._spec = spec_of(form, loaded.slots, keeps_before)
         self._emitted_to = -1 if emitted_to is None else emitted_to
+        self._open: OpenEntries | None = None
 
     def open(self) -> None:
         """Nothing to note: the entries of windows are found by their start."""
@@ -179,7 +181,7 @@ class ColumnEntries:
         self._store.settle()
         assert self._window is not None
         closed = self._store.stream_time_ms - self._window.size_ms - self._window.grace_ms
-        self._read_closing(closed)
+        self._read_closing()
         starts = self._columns.window_starts()
         slots = np.flatnonzero((starts > self._emitted_to) & (starts <= closed))
         self._emitted_to = max(closed, self._emitted_to)
@@ -189,17 +191,18 @@ class ColumnEntries:
         by_start = by_key[np.argsort(starts[slots[by_key]], kind="stable")]
         return self._of_slots(slots[by_start], has_before=False)
 
-    def _read_closing(self, closed: int) -> None:
-        """Read entries of closing windows that have gone from memory; `Store.load` would leave them out as expired."""
-        if self._store.complete_from <= max(self._emitted_to + 1, 0) or closed <= self._emitted_to:
-            return
-        unpack = g.WINDOW_START.unpack
-        on_disk = self._store.scan_disk(b"", None)
-        found = {key: entry for key, entry in on_disk if self._emitted_to < unpack(key[-8:])[0] <= closed}
-        keys = list(found)
+    def _read_closing(self) -> None:
+        """Read the entries of closing windows that have gone from memory, as some have that are or were still open."""
+        assert self._window is not None
+        if self._open is None:
+            if self._store.complete_from <= max(self._emitted_to + 1, 0):
+                return
+            self._open = OpenEntries(self._store, closing_wait_ms(self._window))
+            self._open.start(self._emitted_to + 1)
+        keys = self._open.take_closed(self._store.stream_time_ms, self._columns.keys(self._columns.changed))
         slots = self._columns.find(keys) if keys else np.empty(0, np.int64)
-        gone = [key for key, slot in zip(keys, slots.tolist(), strict=True) if slot < 0]
-        self._columns.put(gone, [found[key] for key in gone], is_changed=False)
+        self._store.load({key for key, slot in zip(keys, slots.tolist(), strict=True) if slot < 0})
+        self._store.settle()
 
     def _of_slots(self, which: I64, *, has_before: bool) -> Updated:
         slots = self._columns.slots

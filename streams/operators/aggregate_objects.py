@@ -13,7 +13,7 @@ from ..columns import Bytes
 from ..functions.arithmetic import wrap64
 from ..functions.folds import Fold, Reduce, is_sized
 from ..seams import Entry, StateStore
-from .closing import OpenWindows
+from .closing import OpenEntries, by_start_and_key, closing_wait_ms
 from .entries import Change, States, Updated
 from .folding import state_fields, step
 from .operator import Reporter
@@ -31,12 +31,12 @@ class ObjectEntries:
         self.emitted_to: int | None = None
         self._open = None
         if node.emit is g.Emit.FINAL and self._window is not None:
-            self._open = OpenWindows(store, self._window)
+            self._open = OpenEntries(store, closing_wait_ms(self._window))
 
     def open(self) -> None:
         """Note, before anything changes, which windows had closed by the last commit: their results have left."""
         if self._open is not None and self.emitted_to is None:
-            self._open.by_start()
+            self._open.start()
             self.emitted_to = self._closed()
 
     def _closed(self) -> int:
@@ -57,11 +57,6 @@ class ObjectEntries:
         self._store.load(keys)
         trace: tuple[list[Any], list[Any], list[int], list[int]] | None = ([], [], [], []) if is_traced else None
         self._run(self._store.resident, self._store.dirty, rows, keys, times, args, report, trace)
-        if self._open is not None and change.starts is not None:
-            by_start, resident = self._open.by_start(), self._store.resident
-            for key, start in zip(keys, change.starts.tolist(), strict=True):
-                if key in resident:
-                    by_start.setdefault(start, {})[key] = resident[key]
         if trace is None:
             return None
         after, before, stamps, pairs = trace
@@ -88,7 +83,7 @@ class ObjectEntries:
         assert self._open is not None
         self.open()
         self.emitted_to = self._closed()
-        found = [(key, entry) for key, entry in self._open.take_closed() if entry.state is not None]
+        found = sorted(self._open.take_entries(self._store.stream_time_ms), key=by_start_and_key)
         return self._of_entries([key for key, _ in found], [entry for _, entry in found], [None] * len(found))
 
     def _of_entries(self, keys: list[bytes], entries: list[Entry], before: list[Any]) -> Updated:

@@ -6,7 +6,7 @@ already is known after a restart: every window that was closed by the stream tim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -15,73 +15,71 @@ from logflume.log.records import I64, Headers
 from ..columns import Batch
 from ..graph import TimeWindow
 from ..seams import Entry, StateStore
+from ..state import window_start
 from ..windows import WINDOW_START
-
-
-class OpenWindows:
-    """The entries of one store by window start, from the first use on; generated code adds what it changes."""
-
-    __slots__ = ("_by_start", "_span_ms", "_store")
-
-    def __init__(self, store: StateStore, window: TimeWindow) -> None:
-        self._store = store
-        self._span_ms = window.size_ms + window.grace_ms
-        self._by_start: dict[int, dict[bytes, Entry]] | None = None
-
-    def by_start(self) -> dict[int, dict[bytes, Entry]]:
-        """Return the entries; at first those that the store held open at its last commit."""
-        if self._by_start is None:
-            self._by_start = {}
-            closed = self._last_closed()
-            for key, entry in self._store.range(b"", None):
-                start = WINDOW_START.unpack(key[-8:])[0]
-                if start > closed:
-                    self._by_start.setdefault(start, {})[key] = entry
-        return self._by_start
-
-    def take_closed(self) -> Iterator[tuple[bytes, Entry]]:
-        """Yield the entries of windows that have closed by now, in order of (start, key); they are not open any more."""
-        opened = self.by_start()
-        closed = self._last_closed()
-        for start in sorted(start for start in opened if start <= closed):
-            yield from sorted(opened.pop(start).items(), key=_key)
-
-    def _last_closed(self) -> int:
-        """Return the largest window start whose window takes no more records."""
-        return self._store.stream_time_ms - self._span_ms
-
-
-def _key(item: tuple[bytes, Entry]) -> bytes:
-    return item[0]
+from .rows import entries_of
 
 
 class OpenEntries:
-    """The entries of one store by the time in their keys, or what `time_of` makes of it, until that is before stream time -
-    `wait_ms`."""
+    """Which entries of a store close when: those whose time, the one in their key or what `time_of` makes of it, is before
+    stream time - `wait_ms`.
+
+    Entries lie on disk in segments of time. Those of a segment are known by key from when time comes there; of what lies
+    further ahead nothing is kept. `time_of` never falls and gives nothing before the time in the key.
+    """
 
     def __init__(self, store: StateStore, wait_ms: int, *, time_of: Callable[[int], int] = int) -> None:
         self._store, self._wait_ms, self._time_of = store, wait_ms, time_of
-        self._by_time: dict[int, dict[bytes, Entry]] = {}
+        self._by_time: dict[int, set[bytes]] = {}
+        self._known: set[int] = set()
+        self._ahead: set[int] = set()
+        self._closed_to = 0
 
-    def start(self) -> None:
-        """Begin: the store is restored. What had closed by its last commit has left."""
-        closed_at = self._store.stream_time_ms - self._wait_ms
-        for key, entry in self._store.range(b"", None):
-            time = self._time_of(WINDOW_START.unpack_from(key, len(key) - 8)[0])
-            if time >= closed_at:
-                self._by_time.setdefault(time, {})[key] = entry
+    def start(self, closed_to: int | None = None) -> None:
+        """Begin. What has a time before `closed_to` has left; None: the store is restored, what had closed by its last commit."""
+        self._closed_to = self._store.stream_time_ms - self._wait_ms if closed_to is None else closed_to
+        self._ahead = set(self._store.segments())
 
-    def note(self, key: bytes) -> None:
-        """Note that an entry has changed; it is in memory."""
-        entry = self._store.resident.get(key)
-        if entry is not None:
-            time = self._time_of(WINDOW_START.unpack_from(key, len(key) - 8)[0])
-            self._by_time.setdefault(time, {})[key] = entry
+    def take_closed(self, stream_time_ms: int, changed: Iterable[bytes] | None = None) -> list[bytes]:
+        """Return the keys of entries that have closed by now, in order of time; they are not open any more.
 
-    def take_closed(self, stream_time_ms: int) -> list[tuple[bytes, Entry]]:
-        """Return the entries that have closed by now; they are not open any more. In order of time."""
-        opened, closed_at = self._by_time, stream_time_ms - self._wait_ms
-        return [item for time in sorted(t for t in opened if t < closed_at) for item in opened.pop(time).items()]
+        To be called once a task commit. `changed`: the keys of those that changed since the last one; None: the store knows.
+        """
+        closed_to, store = stream_time_ms - self._wait_ms, self._store
+        keys = list(store.dirty if changed is None else changed)
+        segments = [store.segment_of(window_start(key)) for key in keys]
+        self._ahead.update(set(segments) - self._known)
+        reached = [segment for segment in self._ahead if segment < closed_to]
+        self._known.update(reached)
+        self._ahead.difference_update(reached)
+        for segment in reached:
+            self._note(store.keys_of_segment(segment))
+        self._note(key for key, segment in zip(keys, segments, strict=True) if segment in self._known)
+        self._closed_to = max(closed_to, self._closed_to)
+        by_time = self._by_time
+        return [key for time in sorted(time for time in by_time if time < closed_to) for key in by_time.pop(time)]
+
+    def _note(self, keys: Iterable[bytes]) -> None:
+        by_time, time_of, closed_to = self._by_time, self._time_of, self._closed_to
+        for key in keys:
+            time = time_of(window_start(key))
+            if time >= closed_to:
+                by_time.setdefault(time, set()).add(key)
+
+    def take_entries(self, stream_time_ms: int) -> list[tuple[bytes, Entry]]:
+        """Return the entries that have closed by now; see `take_closed`."""
+        keys = self.take_closed(stream_time_ms)
+        return [(key, entry) for key, entry in zip(keys, entries_of(self._store, keys), strict=True) if entry is not None]
+
+
+def closing_wait_ms(window: TimeWindow) -> int:
+    """Return how far behind a window's start stream time is when its last record may still come."""
+    return window.size_ms + window.grace_ms - 1
+
+
+def by_start_and_key(item: tuple[bytes, Entry]) -> tuple[bytes, bytes]:
+    """Return that by which results leave at a commit: the start of the window in an entry's key, then the key."""
+    return item[0][-WINDOW_START.size :], item[0]
 
 
 class ClosingHeaders:

@@ -14,16 +14,15 @@ import numpy as np
 from .. import graph as g
 from ..calendars import LAST_CALENDAR_MS, LONGEST_MS, calendar_span
 from ..columns import Batch
-from ..seams import Entry, State
+from ..seams import Entry
 from ..windows import WINDOW_START
 from .clocks import Clocks
-from .closing import ClosingHeaders, OpenEntries
+from .closing import ClosingHeaders, OpenEntries, by_start_and_key, closing_wait_ms
 from .emission import Emission, Emitted
 from .folding import Folding
 from .operator import Errors, Task, Wiring, Work
 from .rows import put_entry
 from .table_aggregate import changed_entries
-from .timeline import NEVER
 from .to_table import keyed_rows
 from .windows import windows_of
 
@@ -43,11 +42,11 @@ class CogroupWork(Work):
         self._emission = Emission(node, wiring, keeps_keys=self._is_update)
         self._goes_by_row = task.goes_by_row(node.name) and self._is_update
         self._clocks = Clocks(node.inputs, self._store)
-        self._open, self._closing, self._keep_ms, self._newest = None, None, 0, NEVER
+        self._open, self._closing, self._keep_ms = None, None, 0
         if isinstance(node.window, g.TimeWindow):
             self._keep_ms = max(node.window.retention_ms, node.window.size_ms + node.window.grace_ms)
             if node.emit is g.Emit.FINAL:
-                wait_ms = node.window.size_ms + node.window.grace_ms - 1
+                wait_ms = closing_wait_ms(node.window)
                 self._open, self._closing = OpenEntries(self._store, wait_ms), ClosingHeaders(wait_ms)
         if isinstance(node.window, g.CalendarWindow):
             self._keep_ms = max(node.window.retention_ms, LONGEST_MS[node.window.unit] + node.window.grace_ms)
@@ -82,17 +81,17 @@ class CogroupWork(Work):
         emitted = Emitted()
         puts: list[Callable[[], None]] | None = [] if self._goes_by_row and len(batch) == 1 else None
         for at, (row, key) in enumerate(zip(rows, places, strict=True)):
-            is_seen = starts is None or not self._keep_ms or starts[at] >= self._newest - self._keep_ms + 1
+            is_seen = starts is None or not self._keep_ms or starts[at] >= self._store.newest_ms - self._keep_ms + 1
             entry = self._store.resident.get(key) if is_seen else None
             old = None if entry is None else entry.state
             state = folding.add(old, arguments[row], row, report)
             stamp = times[row] if old is None or entry is None else max(times[row], entry.timestamp_ms)
             if starts is not None:
-                self._newest = max(self._newest, starts[at])
+                self._store.newest_ms = max(self._store.newest_ms, starts[at])
             if puts is not None:
-                puts.append(partial(self._put, key, state, stamp) if is_seen else _nothing)
+                puts.append(partial(put_entry, self._store, key, state, stamp) if is_seen else _nothing)
             elif is_seen:
-                self._put(key, state, stamp)
+                put_entry(self._store, key, state, stamp)
             if self._is_update:
                 emitted.add(row, key, stamp, folding.result(state), folding.result(old))
         if puts is not None:
@@ -150,15 +149,9 @@ class CogroupWork(Work):
             self._closing.note(batch, clocks)
         return rows, starts
 
-    def _put(self, key: bytes, state: State | None, stamp: int) -> None:
-        put_entry(self._store, key, state, stamp)
-        if self._open is not None:
-            self._open.note(key)
-
     def commit(self) -> None:
         if self._open is not None:
-            closed = [item for item in self._open.take_closed(self._clocks.latest) if item[1].state is not None]
-            left = finals(closed, self._folding)
+            left = finals(self._open.take_entries(self._clocks.latest), self._folding)
             headers = None if self._closing is None else self._closing.take(lambda: left.keys)
             self._emission.forward(self._task, left, None, headers=headers)
         elif not self._is_update:
@@ -168,7 +161,7 @@ class CogroupWork(Work):
 def finals(closed: list[tuple[bytes, Entry]], folding: Folding) -> Emitted:
     """Return the results of closed windows, in order of (start, key)."""
     emitted = Emitted()
-    for key, entry in sorted(closed, key=lambda item: (item[0][-8:], item[0])):
+    for key, entry in sorted(closed, key=by_start_and_key):
         emitted.add(-1, key, entry.timestamp_ms, folding.result(entry.state))
     return emitted
 

@@ -71,6 +71,7 @@ class DeduplicateWork(Work):
 
     def _first_within(self, batch: Batch, keys: list[bytes], within_ms: int) -> list[int]:
         rows, store, passed = [], self._store, self._passed
+        passed.know(list(dict.fromkeys(keys)), int(batch.times.min()) - within_ms + 1)
         clock = store.stream_time_ms
         for row, (key, time) in enumerate(zip(keys, batch.times.tolist(), strict=True)):
             clock = max(clock, time)

@@ -20,7 +20,7 @@ from ..columns import Batch, Bytes
 from ..seams import State
 from ..state.store import Store
 from ..vectors.expressions import Mask
-from ..windows import WINDOW_START, key_suffix_bytes
+from ..windows import key_suffix_bytes
 from .aggregate_columns import ColumnsForm
 from .chained import Chained, Changes, Found, chained_form, forward, has_all, kernels_for
 from .clocks import Clocks
@@ -119,9 +119,8 @@ class RecordWindowsWork(Work, Generic[C]):
     def _choose(self) -> C | None:
         """Keep the entries as columns from when the kernels are there, until they outgrow the memory."""
         if self._columns is not None and self._columns.chained.is_given_up:
-            newest, self._columns, self._form = self._columns.chained.newest, None, None
+            self._columns, self._form = None, None
             self._timeline = Timeline(self._store, self._keep_ms)
-            self._timeline.newest = newest
             self._open = None if self._open is None else OpenEntries(self._store, self._wait_ms)
             self._start_objects()
         elif self._columns is None and self._form is not None and (found := kernels_for(self.kernels)) is not None:
@@ -147,17 +146,10 @@ class RecordWindowsWork(Work, Generic[C]):
 
     def _keep(self, key: bytes, time: int, state: State | None, stamp: int) -> None:
         """Set the state of an entry; None deletes it. Where results go by row it is set when its result leaves."""
-        if self._puts is None and self._open is None:
-            self._timeline.put(key, time, state, stamp)  # as `_put`, with a call less
-        elif self._puts is None:
-            self._put(key, time, state, stamp)
+        if self._puts is None:
+            self._timeline.put(key, time, state, stamp)
         else:
-            self._puts.append(partial(self._put, key, time, state, stamp))
-
-    def _put(self, key: bytes, time: int, state: State | None, stamp: int) -> None:
-        self._timeline.put(key, time, state, stamp)
-        if self._open is not None:
-            self._open.note(key + WINDOW_START.pack(time))
+            self._puts.append(partial(self._timeline.put, key, time, state, stamp))
 
     def _forward_updates(self, emitted: Emitted, causing: Batch, errors: Errors) -> None:
         """Forward results where they leave at once: one for each entry that was set."""
@@ -198,7 +190,9 @@ class RecordWindowsWork(Work, Generic[C]):
             self._closed_to = self._clocks.latest - self._wait_ms
             self._forward_objects()
             self._timeline.sweep()
-        elif not self.is_update and not columns.chained.is_given_up:  # else nothing has come since the last commit
+            return
+        self._store.newest_ms = columns.chained.newest
+        if not self.is_update and not columns.chained.is_given_up:  # else nothing has come since the last commit
             columns.chained.ready()
             found = columns.closed(self._clocks.latest) if is_final else columns.changed()
             headers = self._closing_headers(found.keys.objects)

@@ -85,7 +85,7 @@ class SessionWork(RecordWindowsWork[SessionColumns]):
         keys: list[Any] = batch.keys.objects()
         times = batch.times.tolist()
         first = min(times)
-        self._timeline.load((key, first - gap, FAR) for key in dict.fromkeys(keys))
+        self._timeline.load(list(dict.fromkeys(keys)), first - gap, FAR)
         clocks = self._observe(batch, source)
         emitted, find, oldest_ms = Emitted(), self._timeline.times, self._wait_ms
         for row, (key, time, clock, given) in enumerate(zip(keys, times, clocks, arguments, strict=True)):
@@ -171,7 +171,7 @@ class SessionWork(RecordWindowsWork[SessionColumns]):
 
     def _closed(self, opened: OpenEntries) -> Emitted:
         emitted = Emitted()
-        closed = [(key, entry) for key, entry in opened.take_closed(self._clocks.latest) if entry.state is not None]
+        closed = opened.take_entries(self._clocks.latest)
         for key, entry in sorted(closed, key=lambda item: (item[0][-8:], item[1].state[0], item[0])):  # type: ignore[index]
             assert entry.state is not None
             emitted.add(-1, *self._session(key, entry.state), self._folding.result(entry.state[1:]))

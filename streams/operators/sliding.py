@@ -134,7 +134,7 @@ class SlidingWork(RecordWindowsWork[SlidingColumns]):
         keys: list[Any] = batch.keys.objects()
         times = batch.times.tolist()
         first, last = min(times), max(times)
-        self._timeline.load((key, first - 2 * size, last + 1) for key in dict.fromkeys(keys))
+        self._timeline.load(list(dict.fromkeys(keys)), first - 2 * size, last + 1)
         clocks = self._observe(batch, source)
         emitted, find, grace = Emitted(), self._timeline.times, self.window.grace_ms
         starts = None if self._told is None or self._told.starts is None else self._told.starts.tolist()
@@ -185,8 +185,7 @@ class SlidingWork(RecordWindowsWork[SlidingColumns]):
 
     def _forward_objects(self) -> None:
         if self._open is not None:
-            closed = [item for item in self._open.take_closed(self._clocks.latest) if item[1].state is not None]
-            left = finals(closed, self._folding)
+            left = finals(self._open.take_entries(self._clocks.latest), self._folding)
             self._emission.forward(self._task, left, None, headers=self._closing_headers(lambda: left.keys))
         elif not self.is_update:
             self._emission.forward(self._task, changed_entries(self._store, self._folding), None)

@@ -190,20 +190,58 @@ class TaskDb:
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield (disk key, value) with start <= key < stop, in order, as of now."""
-        import rocksdict
-
-        options = rocksdict.ReadOptions()
-        options.set_iterate_upper_bound(stop)
-        rows = self._db.iter(options)  # `items` would end at a damaged block as if there was nothing more
+        rows = self._rows(stop)  # `items` would end at a damaged block as if there was nothing more
         rows.seek(start)
         while rows.valid():
             yield rows.key(), rows.value()
             rows.next()
+        failure = self._early_end(rows)
+        del rows  # it holds the database, and who handles the error this frame
+        if failure is not None:
+            raise failure
+
+    def scan_keys(self, start: bytes, stop: bytes) -> Iterator[bytes]:
+        """Yield the disk keys with start <= key < stop, in order, as of now: a fifth of the work of `scan`."""
+        rows = self._rows(stop)
+        rows.seek(start)
+        valid, key, following = rows.valid, rows.key, rows.next
+        while valid():
+            yield key()
+            following()
+        failure = self._early_end(rows)
+        del rows, valid, key, following  # they hold the database, as above
+        if failure is not None:
+            raise failure
+
+    def scan_each(self, spans: Sequence[tuple[bytes, bytes]], stop: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+        """Yield (number of the span, disk key, value) of many spans start <= key < end, ascending, all of them before `stop`."""
+        rows = self._rows(stop)
+        for number, (start, end) in enumerate(spans):
+            rows.seek(start)
+            while rows.valid() and (key := rows.key()) < end:
+                yield number, key, rows.value()
+                rows.next()
+            if not rows.valid():
+                break
+        failure = self._early_end(rows)
+        del rows  # as above
+        if failure is not None:
+            raise failure
+
+    def _rows(self, stop: bytes) -> Any:
+        import rocksdict
+
+        options = rocksdict.ReadOptions()
+        options.set_iterate_upper_bound(stop)
+        return self._db.iter(options)
+
+    def _early_end(self, rows: Any) -> StorageError | None:
+        """Return why an iterator ended before its end; None: it did not."""
         try:
             rows.status()
-        except Exception as error:  # rocksdict raises bare Exception
-            del rows  # it holds the database, and who handles the error this frame
-            raise self._failure("read state from", error) from error
+        except Exception as error:  # noqa: BLE001 - rocksdict raises bare Exception
+            return self._failure("read state from", error)
+        return None
 
     def estimated_keys(self) -> int:
         """Return about how many entries all stores have."""

@@ -48,7 +48,13 @@ class Store:
     """See the module. `db` None: in memory only (test driver)."""
 
     def __init__(
-        self, spec: StoreSpec, *, db: TaskDb | None = None, memory_bytes: int = 256 << 20, stream_time_ms: int = -1
+        self,
+        spec: StoreSpec,
+        *,
+        db: TaskDb | None = None,
+        memory_bytes: int = 256 << 20,
+        stream_time_ms: int = -1,
+        newest_ms: int = -1,
     ) -> None:
         self._spec = spec
         self._db = db
@@ -57,6 +63,7 @@ class Store:
         self.resident: dict[bytes, Entry] = {}
         self.dirty: dict[bytes, State | None] = {}
         self.stream_time_ms = stream_time_ms
+        self.newest_ms = newest_ms
         self.expiry_time_ms: int | None = None
         self.memory_bytes = memory_bytes
         self._touched: set[bytes] = set()
@@ -214,6 +221,69 @@ class Store:
             if entry.state is not None and (self.layout is None or window_start(key) >= alive):
                 yield key, entry
 
+    def segment_of(self, time_ms: int) -> int:
+        """Return the start of the segment of a time in a key."""
+        assert self.layout is not None, "only entries by time lie in segments"
+        return time_ms - time_ms % self.layout.segment_ms
+
+    def segments(self) -> list[int]:
+        """Return the starts of the segments that have entries, committed ones or changes, rising."""
+        assert self.layout is not None, "only entries by time lie in segments"
+        in_memory = self.dirty if self._db is not None else self.resident
+        found = {self.segment_of(start) for start in set(map(window_start, in_memory))}
+        if self._db is not None:
+            found.update(_segments_of(self._db, self._prefix, self.layout.segment_ms))
+        return sorted(found)
+
+    def keys_of_segment(self, segment: int) -> Iterator[bytes]:
+        """Yield the keys of committed entries of a segment, of a store in memory of all; expired ones included."""
+        assert self.layout is not None, "only entries by time lie in segments"
+        if self._db is None:
+            end = segment + self.layout.segment_ms
+            yield from [key for key in self.resident if segment <= window_start(key) < end]
+            return
+        head = self._prefix + segment.to_bytes(WINDOW_START_BYTES, "big")
+        for disk_key in self._db.scan_keys(head, after_prefix(head)):
+            yield disk_key[len(head) :]
+
+    def stored_keys(self) -> Iterator[bytes]:
+        """Yield the keys of all committed entries, of a store in memory of all, in no order; expired ones included."""
+        if self._db is None:
+            yield from list(self.resident)
+            return
+        for segment in self.segments():
+            yield from self.keys_of_segment(segment)
+
+    @property
+    def stored_count(self) -> int:
+        """About how many entries all stores of the task have on disk; 0 in memory."""
+        return 0 if self._db is None else self._db.estimated_keys()
+
+    def read_keys(self, keys: Iterable[bytes], low: int) -> Iterator[tuple[bytes, int]]:
+        """Make the committed entries of record keys with a time from `low` on present in memory; yield their keys and times.
+
+        As long as they are on disk, they are found though they have expired: so it is with those in memory.
+        """
+        assert self.layout is not None, "only entries by time are found so"
+        ordered = sorted(keys)
+        if self._db is None or not ordered:
+            return
+        resident, changed, decode = self.resident, self.dirty, self.codec.decode
+        for segment in _segments_of(self._db, self._prefix, self.layout.segment_ms):
+            end = segment + self.layout.segment_ms
+            if end <= low:
+                continue
+            head = self._prefix + segment.to_bytes(WINDOW_START_BYTES, "big")
+            first, last = (time.to_bytes(WINDOW_START_BYTES, "big") for time in (max(low, segment), end))
+            spans = sorted((head + key + first, head + key + last) for key in ordered)
+            for number, disk_key, data in self._db.scan_each(spans, after_prefix(head)):
+                if len(disk_key) != len(spans[number][0]):
+                    continue  # of a longer record key, which lies between
+                key = disk_key[len(head) :]
+                if key not in resident and key not in changed:
+                    resident[key] = decode(data)
+                yield key[:-WINDOW_START_BYTES], window_start(key)
+
     def scan_disk(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, Entry]]:
         """Yield committed entries in key order, expired ones included."""
         assert self._db is not None
@@ -324,6 +394,7 @@ class Store:
             self._complete_from = _NEVER
             return -1
         newest_ms = int(starts.max(initial=-1))
+        self.newest_ms = max(self.newest_ms, newest_ms)
         self._complete_from = max(self._complete_from, newest_ms + 1)
         return newest_ms
 
@@ -459,12 +530,8 @@ class Store:
         if self.layout is None:
             return _NEVER
         assert self._db is not None
-        newest = 0
-        cursor, end = self._prefix, after_prefix(self._prefix)
-        while (hit := next(self._db.scan(cursor, end), None)) is not None:
-            newest = int.from_bytes(hit[0][len(self._prefix) : len(self._prefix) + 8], "big")
-            cursor = self._prefix + (newest + self.layout.segment_ms).to_bytes(8, "big")
-        return newest + self.layout.segment_ms
+        segment_ms = self.layout.segment_ms
+        return max(_segments_of(self._db, self._prefix, segment_ms), default=0) + segment_ms
 
     def _plain_key(self, key: bytes) -> bytes:
         return self._prefix + key
@@ -488,12 +555,18 @@ def scan_entries(
     if layout is None:
         yield from _scan_part(db, prefix, codec, start, stop)
         return
-    parts, cursor, end = [], prefix, after_prefix(prefix)
-    while (hit := next(db.scan(cursor, end), None)) is not None:
-        segment = int.from_bytes(hit[0][len(prefix) : len(prefix) + 8], "big")
-        parts.append(_scan_part(db, prefix + segment.to_bytes(8, "big"), codec, start, stop))
-        cursor = prefix + (segment + layout.segment_ms).to_bytes(8, "big")
+    segments = _segments_of(db, prefix, layout.segment_ms)
+    parts = [_scan_part(db, prefix + segment.to_bytes(WINDOW_START_BYTES, "big"), codec, start, stop) for segment in segments]
     yield from heapq.merge(*parts, key=_first)
+
+
+def _segments_of(db: TaskDb, prefix: bytes, segment_ms: int) -> list[int]:
+    """Return the starts of the segments that have entries on disk, rising."""
+    found, cursor, end = list[int](), prefix, after_prefix(prefix)
+    while (hit := next(db.scan_keys(cursor, end), None)) is not None:
+        found.append(int.from_bytes(hit[len(prefix) : len(prefix) + WINDOW_START_BYTES], "big"))
+        cursor = prefix + (found[-1] + segment_ms).to_bytes(WINDOW_START_BYTES, "big")
+    return found
 
 
 def _scan_part(db: TaskDb, prefix: bytes, codec: EntryCodec, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, Entry]]:

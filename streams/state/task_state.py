@@ -60,9 +60,10 @@ class TaskState:
     def _open_stores(self, specs: Sequence[StoreSpec], memory_bytes: int) -> None:
         self.checkpoint = self.db.checkpoint() or Checkpoint()
         self.topic_ids = self.checkpoint.topic_ids
-        times = self.checkpoint.store_times_ms
+        times, newest = self.checkpoint.store_times_ms, self.checkpoint.store_newest_ms
         self.stores: dict[str, Store] = {
-            spec.name: Store(spec, db=self.db, stream_time_ms=times.get(spec.name, -1)) for spec in specs
+            spec.name: Store(spec, db=self.db, stream_time_ms=times.get(spec.name, -1), newest_ms=newest.get(spec.name, -1))
+            for spec in specs
         }
         self.hold(memory_bytes)
         marks = self.checkpoint.changelog_marks
@@ -112,9 +113,13 @@ class TaskState:
 
     def _write(self, batch: Any, checkpoint: Checkpoint) -> None:
         marks = {name: list(noted.marks) for name, noted in self._changelog_times.items()}
-        times = {name: store.stream_time_ms for name, store in self.stores.items()}
         self.checkpoint = replace(
-            checkpoint, store_times_ms=times, changelog_marks=marks, topic_ids=self.topic_ids, written_s=self._wall_s()
+            checkpoint,
+            store_times_ms={name: store.stream_time_ms for name, store in self.stores.items()},
+            store_newest_ms={name: store.newest_ms for name, store in self.stores.items()},
+            changelog_marks=marks,
+            topic_ids=self.topic_ids,
+            written_s=self._wall_s(),
         )
         self.db.write(batch, self.checkpoint)
 

@@ -13,8 +13,8 @@ from tests.streams.test_operators_engine import APPS, THROUGH_TOPICS
 
 SALES, REFUNDS = "sales", "refunds"
 _OF_SALES = (*sliced.JOINS, *sliced.OTHERS, *families.TABLES, *families.STREAMS, *families.FOREIGN)
-_OUT_OF_ORDER = ("joined-then-windowed", "left-then-windowed")
-"""Windows without grace behind a topic in which the results of several tasks meet: what is late hangs on who came first."""
+_OUT_OF_ORDER = ("joined-then-windowed", "left-then-windowed", "deduplicated")
+"""With a short grace or none behind a topic in which the results of several tasks meet: what is late hangs on who came first."""
 _BY_COMMIT = ("suppressed-then-summed", "floats-then-summed", "final-then-summed", "summed-and-then-summed")
 """Sums of floats over what leaves at task commits: when these are decides what is summed, or in which order."""
 KINDS = {f"sales {kind}": kind for kind in _OF_SALES if kind not in (*_OUT_OF_ORDER, *_BY_COMMIT)}
