@@ -16,8 +16,8 @@ from ..windows import WINDOW_START
 from .rows import drop_entry, put_entry
 
 NEVER = -1
-_READ_AT_START = 500_000
-"""How many entries are read as a task begins: a fifth of a second."""
+_READ_AT_START = 100_000
+"""How many entries are read as a task begins: a thirtieth of a second."""
 _KEY_BYTES = 250
 """About what a key with one time takes."""
 
