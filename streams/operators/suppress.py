@@ -169,12 +169,12 @@ class SuppressWork(Work):
 
     def _held(self) -> Leaving:
         if self._leaving is None:
-            found = [(entry.state[0], key) for key, entry in self._store.range(b"", None) if entry.state is not None]
-            self._store.load([key for _, key in found])
             self._leaving = Leaving()
-            for leaves, key in found:
-                self._leaving.add(leaves, key)
-            for _, key in found:
+            held = list(self._store.range(b"", None))
+            self._store.resident.update(held)
+            for key, entry in held:
+                assert entry.state is not None, "a store shows living entries"
+                self._leaving.add(entry.state[0], key)
                 self._measure(key)
         return self._leaving
 

@@ -21,7 +21,7 @@ from logflume.streams import expr as e
 from logflume.streams import graph as g
 from logflume.streams.functions import totals as a
 from logflume.streams.kernels import kernel_loader
-from logflume.streams.operators import operator_program
+from logflume.streams.operators import operator_program, timeline
 from logflume.streams.seams import Entry, Program
 from logflume.streams.state import Checkpoint, TaskState
 from tests.streams.test_kernels_stateless import FIELDS, JSON, KAFKA, conditions, numbers, rows
@@ -251,12 +251,20 @@ def script(rng: random.Random) -> list[tuple[int, float, int, str]]:
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     programs(), st.lists(rows(), min_size=1, max_size=8), st.integers(0, 2**32), st.sampled_from([0, START_MS]),
-    st.sampled_from([1_000, 1 << 20]), st.sampled_from([3, 60]),
+    st.sampled_from([1_000, 1 << 20]), st.sampled_from([3, 60]), st.sampled_from([0, 100_000]),
 )  # fmt: skip
 def test_with_and_without_kernels_keep_and_put_out_the_same(
-    nodes: dict[str, g.Node], found: list[bytes | None], seed: int, first_ms: int, memory_bytes: int, keys: int
+    nodes: dict[str, g.Node],
+    found: list[bytes | None],
+    seed: int,
+    first_ms: int,
+    memory_bytes: int,
+    keys: int,
+    read_at_start: int,
 ) -> None:
-    compare(nodes, found, seed, first_ms, memory_bytes, keys)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timeline, "_READ_AT_START", read_at_start)
+        compare(nodes, found, seed, first_ms, memory_bytes, keys)
 
 
 def compare(
@@ -285,7 +293,6 @@ def compare(
                 outputs += committed[0]
             if then == "restart":
                 got.restart()
-                expected.restart()
         assert got.commit() == expected.commit()
         for task in (expected, got):
             task.state.close()
