@@ -24,6 +24,7 @@ from logflume.streams.kernels import kernel_loader
 from logflume.streams.operators import operator_program, timeline
 from logflume.streams.seams import Entry, Program
 from logflume.streams.state import Checkpoint, TaskState
+from logflume.streams.state.disk import TaskDb
 from tests.streams.test_kernels_stateless import FIELDS, JSON, KAFKA, conditions, numbers, rows
 
 numba = pytest.importorskip("numba", reason="the kernels need numba")
@@ -373,7 +374,7 @@ def test_a_store_is_taken_over_with_its_changes(tmp_path: Path) -> None:
     state.close()
 
 
-def numbers_over(window: g.SessionWindow | g.SlidingWindow, emit: g.Emit) -> dict[str, g.Node]:
+def numbers_over(window: g.Window, emit: g.Emit) -> dict[str, g.Node]:
     """Aggregates of every kernel over windows that depend on the records."""
     source = g.Source(name="in", schema=g.Schema(KEY, FIELDS), kind=STREAM, topic="in", key_format=KAFKA, value_format=JSON)
     big, x = e.ColumnRef(e.Side.VALUE, "big", BIGINT), e.ColumnRef(e.Side.VALUE, "x", DOUBLE)
@@ -401,6 +402,73 @@ def test_windows_of_numbers_that_depend_on_records(
     window: g.SessionWindow | g.SlidingWindow, emit: g.Emit, memory_bytes: int, keys: int
 ) -> None:
     assert compare(numbers_over(window, emit), [None], 5, START_MS, memory_bytes, keys)
+
+
+DAY_MS = 24 * 3_600_000
+
+
+def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Return a list that gets what is read of a database by going through keys."""
+    read: list[object] = []
+
+    def counted(scan: Any) -> Any:
+        def counting(*args: Any) -> Any:
+            for item in scan(*args):
+                read.append(item)
+                yield item
+
+        return counting
+
+    for name in ("scan", "scan_keys", "scan_each"):
+        monkeypatch.setattr(TaskDb, name, counted(getattr(TaskDb, name)))
+    return read
+
+
+@pytest.mark.parametrize(
+    ("window", "emit", "results"),
+    [
+        (g.TimeWindow(1_000, 1_000, 0, DAY_MS), g.Emit.FINAL, 0),
+        (g.SessionWindow(1_000, 0, DAY_MS), g.Emit.FINAL, 0),
+        (g.SessionWindow(1_000, 0, DAY_MS), g.Emit.COMMIT, 2),
+        (g.SlidingWindow(1_000, 0, DAY_MS), g.Emit.COMMIT, 2),
+    ],
+)
+def test_what_a_task_reads_as_it_begins_does_not_grow_with_what_it_has(
+    window: g.Window, emit: g.Emit, results: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timeline, "_READ_AT_START", 100)
+    program = operator_program(numbers_over(window, emit), ["in"], ["out"])
+    task = Task(program, tmp_path, memory_bytes=1_000, has_kernels=False)
+    keys, day = [b"%d" % key for key in range(1_000)], START_MS - START_MS % (DAY_MS // 2)
+    task.process(Chunk.from_columns("in", keys, [PLAIN[0]] * 1_000, [day] * 1_000), 0, 1_000)
+    task.commit()
+    task.restart()
+    read = count_reads(monkeypatch)
+    task.process(Chunk.from_columns("in", [b"7"], [PLAIN[0]], [day + 500]), 0, 1)
+    task.function.flush()
+    assert len(read) < 50
+    assert len(task.recorder.outputs) == results
+    task.state.close()
+
+
+def test_windows_that_close_are_found_on_disk_without_reading_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With columns in memory for a few of the entries."""
+    window = g.TimeWindow(DAY_MS, DAY_MS, 0)
+    assert kernel_loader().load()
+    program = operator_program(numbers_over(window, g.Emit.FINAL), ["in"], ["out"])
+    task = Task(program, tmp_path, memory_bytes=20_000, has_kernels=True)
+    keys, first = [b"%d" % key for key in range(1_000)], START_MS - START_MS % DAY_MS
+    for day in range(3):
+        start = first + day * DAY_MS
+        task.process(Chunk.from_columns("in", keys, [PLAIN[0]] * 1_000, [start] * 1_000), 0, 1_000)
+        assert task.is_columnar
+        read = count_reads(monkeypatch) if day else []
+        task.function.flush()
+        assert len(task.recorder.outputs) == (1_000 if day else 0)
+        assert len(read) < 1_200, "the windows of the last day, not those of all days"
+        monkeypatch.undo()
+        task.commit()
+    task.state.close()
 
 
 @pytest.mark.parametrize("has_kernels", [False, True])
