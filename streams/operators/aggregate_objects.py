@@ -13,7 +13,7 @@ from ..columns import Bytes
 from ..functions.arithmetic import wrap64
 from ..functions.folds import Fold, Reduce, is_sized
 from ..seams import Entry, StateStore
-from .closing import OpenEntries, by_start_and_key, closing_wait_ms
+from .closing import OpenEntries, closing_wait_ms
 from .entries import Change, States, Updated
 from .folding import state_fields, step
 from .operator import Reporter
@@ -83,7 +83,7 @@ class ObjectEntries:
         assert self._open is not None
         self.open()
         self.emitted_to = self._closed()
-        found = sorted(self._open.take_entries(self._store.stream_time_ms), key=by_start_and_key)
+        found = self._open.take_entries(self._store.stream_time_ms)
         return self._of_entries([key for key, _ in found], [entry for _, entry in found], [None] * len(found))
 
     def _of_entries(self, keys: list[bytes], entries: list[Entry], before: list[Any]) -> Updated:

@@ -6,7 +6,8 @@ already is known after a restart: every window that was closed by the stream tim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from logflume.log.records import I64, Headers
 from ..columns import Batch
 from ..graph import TimeWindow
 from ..seams import Entry, StateStore
-from ..state import window_start
 from ..windows import WINDOW_START
 from .rows import entries_of
 
@@ -41,30 +41,30 @@ class OpenEntries:
         self._ahead = set(self._store.segments())
 
     def take_closed(self, stream_time_ms: int, changed: Iterable[bytes] | None = None) -> list[bytes]:
-        """Return the keys of entries that have closed by now, in order of time; they are not open any more.
+        """Return the keys of entries that have closed by now, in order of (time, key); they are not open any more.
 
         To be called once a task commit. `changed`: the keys of those that changed since the last one; None: the store knows.
         """
         closed_to, store = stream_time_ms - self._wait_ms, self._store
-        keys = list(store.dirty if changed is None else changed)
-        segments = [store.segment_of(window_start(key)) for key in keys]
-        self._ahead.update(set(segments) - self._known)
+        found = _by_start(store.dirty if changed is None else changed)
+        segments = {start: store.segment_of(start) for start in found}
+        self._ahead.update(set(segments.values()) - self._known)
         reached = [segment for segment in self._ahead if segment < closed_to]
         self._known.update(reached)
         self._ahead.difference_update(reached)
         for segment in reached:
-            self._note(store.keys_of_segment(segment))
-        self._note(key for key, segment in zip(keys, segments, strict=True) if segment in self._known)
+            self._note(_by_start(store.keys_of_segment(segment)))
+        self._note({start: keys for start, keys in found.items() if segments[start] in self._known})
         self._closed_to = max(closed_to, self._closed_to)
         by_time = self._by_time
-        return [key for time in sorted(time for time in by_time if time < closed_to) for key in by_time.pop(time)]
+        return [key for time in sorted(time for time in by_time if time < closed_to) for key in sorted(by_time.pop(time))]
 
-    def _note(self, keys: Iterable[bytes]) -> None:
+    def _note(self, found: Mapping[int, Sequence[bytes]]) -> None:
         by_time, time_of, closed_to = self._by_time, self._time_of, self._closed_to
-        for key in keys:
-            time = time_of(window_start(key))
+        for start, keys in found.items():
+            time = time_of(start)
             if time >= closed_to:
-                by_time.setdefault(time, set()).add(key)
+                by_time.setdefault(time, set()).update(keys)
 
     def take_entries(self, stream_time_ms: int) -> list[tuple[bytes, Entry]]:
         """Return the entries that have closed by now; see `take_closed`."""
@@ -72,14 +72,17 @@ class OpenEntries:
         return [(key, entry) for key, entry in zip(keys, entries_of(self._store, keys), strict=True) if entry is not None]
 
 
+def _by_start(keys: Iterable[bytes]) -> dict[int, list[bytes]]:
+    """Return keys by the time at their end."""
+    found = defaultdict[bytes, list[bytes]](list)
+    for key in keys:
+        found[key[-WINDOW_START.size :]].append(key)
+    return {int.from_bytes(start, "big"): group for start, group in found.items()}
+
+
 def closing_wait_ms(window: TimeWindow) -> int:
     """Return how far behind a window's start stream time is when its last record may still come."""
     return window.size_ms + window.grace_ms - 1
-
-
-def by_start_and_key(item: tuple[bytes, Entry]) -> tuple[bytes, bytes]:
-    """Return that by which results leave at a commit: the start of the window in an entry's key, then the key."""
-    return item[0][-WINDOW_START.size :], item[0]
 
 
 class ClosingHeaders:

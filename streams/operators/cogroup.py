@@ -17,7 +17,7 @@ from ..columns import Batch
 from ..seams import Entry
 from ..windows import WINDOW_START
 from .clocks import Clocks
-from .closing import ClosingHeaders, OpenEntries, by_start_and_key, closing_wait_ms
+from .closing import ClosingHeaders, OpenEntries, closing_wait_ms
 from .emission import Emission, Emitted
 from .folding import Folding
 from .operator import Errors, Task, Wiring, Work
@@ -159,9 +159,9 @@ class CogroupWork(Work):
 
 
 def finals(closed: list[tuple[bytes, Entry]], folding: Folding) -> Emitted:
-    """Return the results of closed windows, in order of (start, key)."""
+    """Return the results of closed windows."""
     emitted = Emitted()
-    for key, entry in sorted(closed, key=by_start_and_key):
+    for key, entry in closed:
         emitted.add(-1, key, entry.timestamp_ms, folding.result(entry.state))
     return emitted
 

@@ -214,16 +214,18 @@ class TaskDb:
             raise failure
 
     def scan_each(self, spans: Sequence[tuple[bytes, bytes]], stop: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-        """Yield (number of the span, disk key, value) of many spans start <= key < end, ascending, all of them before `stop`."""
-        rows = self._rows(stop)
+        """Yield (number of the span, disk key, value) of many spans start <= key < end, all of them before `stop`.
+
+        Cheapest where they ascend. They may overlap.
+        """
+        rows, failure = self._rows(stop), None
         for number, (start, end) in enumerate(spans):
             rows.seek(start)
             while rows.valid() and (key := rows.key()) < end:
                 yield number, key, rows.value()
                 rows.next()
-            if not rows.valid():
+            if not rows.valid() and (failure := self._early_end(rows)) is not None:
                 break
-        failure = self._early_end(rows)
         del rows  # as above
         if failure is not None:
             raise failure
