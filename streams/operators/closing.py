@@ -20,6 +20,10 @@ from ..windows import WINDOW_START
 from .rows import entries_of
 
 
+_SEGMENTS_KNOWN = 16
+"""More than these are looked through for those that have expired: two or three live."""
+
+
 class OpenEntries:
     """Which entries of a store close when: those whose time, the one in their key or what `time_of` makes of it, is before
     stream time - `wait_ms`.
@@ -55,6 +59,8 @@ class OpenEntries:
         for segment in reached:
             self._note(_by_start(store.keys_of_segment(segment)))
         self._note({start: keys for start, keys in found.items() if segments[start] in self._known})
+        if len(self._known) > _SEGMENTS_KNOWN:
+            self._known = {segment for segment in self._known if segment >= store.segment_of(store.oldest_alive_ms)}
         self._closed_to = max(closed_to, self._closed_to)
         by_time = self._by_time
         return [key for time in sorted(time for time in by_time if time < closed_to) for key in sorted(by_time.pop(time))]
