@@ -19,7 +19,6 @@ from ..seams import Entry, StateStore
 from ..windows import WINDOW_START
 from .rows import entries_of
 
-
 _SEGMENTS_KNOWN = 16
 """More than these are looked through for those that have expired: two or three live."""
 
