@@ -405,7 +405,9 @@ def _hand_over(
     backfill, plan, step = begun.backfill, begun.plan, begun.step
     check_partitions(log, backfill.ranges)
     failpoint("after-job")
+    ahead_s = time.monotonic()
     entries = _written_ahead(backfill, plan, result, on_progress, failpoint)
+    ahead_s = time.monotonic() - ahead_s
     failpoint("after-changelogs")
     check_claimed(log, plan.application, backfill.token)
     switch: Switch | None = None
@@ -420,9 +422,11 @@ def _hand_over(
         entries += write_ahead(plan, later, backfill.token, on_progress=on_progress, failpoint=failpoint)
         result = result.then(later)
         failpoint("after-rest")
+    begun_s = time.monotonic()
     _ensure_letters(log, backfill)
     with enough_time(log, begun.producer, plan.application, result.results):
         report = install(begun.producer, plan, result, kinds=RESULTS, switch=switch, on_progress=on_progress, failpoint=failpoint)
+    report.hand_over_seconds = ahead_s + time.monotonic() - begun_s
     result.release()
     report.entries = entries
     return report

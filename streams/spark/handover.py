@@ -88,7 +88,8 @@ WRITES_MAX = 3
 class BackfillReport:
     """What a backfill did, and in what time.
 
-    `left_out`: by place, with the first record of each. `cores`: how many tasks ran at a time.
+    `left_out`: by place, with the first record of each. `cores`: how many tasks ran at a time. `seconds`: of all of it, of which
+    `hand_over_seconds` are for writing and committing what was computed, as far as its tasks have not.
     """
 
     records: int = 0
@@ -101,6 +102,11 @@ class BackfillReport:
     hand_over_seconds: float = 0.0
     cores: int = 1
     seconds: float = 0.0
+
+    @property
+    def other_seconds(self) -> float:
+        """Time that is neither a stage's nor the hand-over's: the claim, topics, executors that start, what is waited for."""
+        return max(self.seconds - self.hand_over_seconds - sum(stage.seconds for stage in self.stages), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +214,6 @@ def install(
         LogflumeError: what a writer said; nothing was committed.
     """
     offsets = offsets_of(plan, result.ends)
-    begun = time.monotonic()
     try:
         written = _write(producer, plan, result, kinds, offsets, switch, on_progress, failpoint)
         failpoint("after-write")
@@ -216,7 +221,7 @@ def install(
     except BaseException:
         _abort(producer)
         raise
-    return _report(result.ends, result.stages, written, offsets, time.monotonic() - begun)
+    return _report(result.ends, result.stages, written, offsets)
 
 
 def compute_into(
@@ -263,7 +268,9 @@ def compute_into(
     except BaseException:
         _abort(producer)
         raise
-    return _report(done.ends, done.stages, written, offsets, time.monotonic() - computed)
+    report = _report(done.ends, done.stages, written, offsets)
+    report.hand_over_seconds = time.monotonic() - computed
+    return report
 
 
 def _with_letters(producer: Producer, done: StepWritten, topic: str | None) -> Written:
@@ -279,7 +286,6 @@ def _report(
     stages: list[StageDone],
     written: Written,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
-    seconds: float,
 ) -> BackfillReport:
     report = BackfillReport(sum(end.records for end in ends), written.results, written.entries)
     for end in ends:
@@ -287,7 +293,7 @@ def _report(
             report.problems[reason] = report.problems.get(reason, 0) + count
     report.left_out = added_up(chain.from_iterable(end.left_out for end in ends))
     report.offsets = {tp: at.offset for tp, at in offsets.items()}
-    report.stages, report.hand_over_seconds = stages, seconds
+    report.stages = stages
     return report
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -55,4 +56,18 @@ def test_each_stage_says_what_it_gave_and_what_that_cost(log: Log) -> None:
     assert first.cost.out_bytes > 10 * first.cost.rows
     assert all(stage.cost.cpu_seconds > 0 for stage in report.stages)
     assert report.cores == 1
-    assert report.seconds >= sum(stage.seconds for stage in report.stages)
+
+
+@pytest.mark.parametrize("runner", [LocalRunner(), LocalRunner(at_once_records=0)])
+def test_times_add_up_and_what_is_neither_stage_nor_hand_over_is_told(log: Log, runner: LocalRunner) -> None:
+    name, pause_s = f"times-{runner.at_once_records}", 0.2
+
+    def pause(step: str) -> None:
+        time.sleep(pause_s if step in ("after-claim", "writing-ahead") else 0.0)
+
+    planned = plan_backfill(loader(name, "direct"), log.where)
+    report = run_backfill(planned, runner, failpoint=pause)
+    assert report.other_seconds >= pause_s, "the claim"
+    told = sum(stage.seconds for stage in report.stages) + report.hand_over_seconds + report.other_seconds
+    assert told == pytest.approx(report.seconds)
+    assert runner.at_once_records or report.hand_over_seconds >= pause_s, "changelogs are written ahead of it"
