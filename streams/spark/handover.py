@@ -50,6 +50,7 @@ from logflume.log import (
     TopicPartition,
     TransportError,
 )
+from logflume.streams.runtime import StreamsError
 from logflume.streams.runtime.positions import Claim, read_times, to_offsets
 from logflume.streams.runtime.rules import TopicRules
 from logflume.streams.runtime.status import LeftOut, added_up
@@ -242,6 +243,7 @@ def compute_into(
     there, and will be written once more.
 
     Raises:
+        StreamsError: what ends the application whichever way it is computed, such as a record at which it stops.
         LogflumeError: what the driver itself met; nothing was committed.
     """
     group, changelogs = GroupMetadata(plan.application, -1, ""), changelogs_of(plan)
@@ -254,6 +256,8 @@ def compute_into(
         way = BothAtOnce(OneTransaction(producer.share_transaction()), state, frozenset(changelogs.values()))
         done = compute(Target(way, changelogs, failpoint, until_s=until_s))
         failpoint("after-job")
+        if done.written.is_final:
+            raise StreamsError(done.written.problem)
         if done.written.problem is not None or done.written.is_partial:
             on_progress(Progress("not to be written while it is computed: computed first, then written", 0, 0))
             producer.abort_transaction()
