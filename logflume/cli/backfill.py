@@ -247,7 +247,9 @@ def run(
     from logflume.streams.spark import LocalRunner, SparkRunner, close_session, open_session, run_together
 
     def finish(number: int, report: BackfillReport) -> None:
-        show_report(report, jobs[number].start(), as_json)
+        message = jobs[number].start()
+        line.end()
+        show_report(report, message, as_json)
 
     with ExitStack() as stack:
         runner: StepRunner = LocalRunner()

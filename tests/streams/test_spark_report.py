@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
-from logflume.log import Log, connect
-from logflume.streams.spark import BackfillReport, LocalRunner, plan_backfill, run_backfill
+from logflume.cli.backfill import Job, Where, run
+from logflume.cli.stopping import Interrupts
+from logflume.log import Log, connect, progress
+from logflume.streams.spark import BackfillReport, LocalRunner, SparkSettings, plan_backfill, run_backfill
 
 from ._spark_apps import ORDERS, create_inputs, loader, send_orders
 
@@ -71,3 +75,23 @@ def test_times_add_up_and_what_is_neither_stage_nor_hand_over_is_told(log: Log, 
     told = sum(stage.seconds for stage in report.stages) + report.hand_over_seconds + report.other_seconds
     assert told == pytest.approx(report.seconds)
     assert runner.at_once_records or report.hand_over_seconds >= pause_s, "changelogs are written ahead of it"
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_at_a_terminal_the_report_is_not_behind_the_progress_line(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen, load = Screen(), loader("shown", "direct")
+    for stream in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, stream, screen)
+    for pause in ("_TERMINAL_FIRST_S", "_TERMINAL_EVERY_S"):
+        monkeypatch.setattr(progress, pause, 0.0)
+    with Interrupts("") as interrupts:
+        job = Job(load, lambda: "it goes on")
+        run([plan_backfill(load, log.where)], Where.LOCAL, SparkSettings(), [job], False, interrupts)
+    lines = screen.getvalue().split("\n")
+    (first,) = [line for line in lines if "computed     3" in line]
+    assert "hand-over: records written" in first
+    assert first.rpartition("\r\x1b[K")[2].startswith("computed     3")
