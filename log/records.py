@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from logflume.log.batch.records import Headers as Headers
-from logflume.log.batch.records import header_list_bytes, read_header_list
+from logflume.log.batch.records import header_list_bytes, read_header_list, skip_headers
 from logflume.log.errors import DecodeError, InvalidInput
 from logflume.log.extras import require
 
@@ -110,6 +110,11 @@ class Chunk:
             decode_headers(data, start, count) if count else ()
             for start, count in zip(self.header_starts.tolist(), counts, strict=True)
         ]
+
+    def header_bytes(self, row: int) -> int:
+        """Return how many bytes the headers of a record take, without their count."""
+        start, count = int(self.header_starts[row]), int(self.header_counts[row])
+        return skip_headers(self.buffer.data, start, count, len(self.buffer)) - start
 
     def records(self) -> Iterator[Record]:
         """Yield the records as objects, in offset order."""

@@ -32,7 +32,7 @@ def analyzed(
     `may_read`: whether who asks may read a topic; a record that was left out is shown to no others.
 
     Raises:
-        StatementError: there is no such query, or it runs nowhere now.
+        StatementError: there is no such query, or nobody on this machine counts its steps.
     """
     query_id = s.query_id or ""
     if query_id not in known:
@@ -45,7 +45,7 @@ def analyzed(
     elapsed_s = max(monotonic_s() - since_s, 1e-3)
     if found is None or not found.tasks:
         cause = f": {found.error}" if found is not None and found.error else "; SHOW QUERIES tells its state"
-        raise StatementError(f"query {query_id} runs nowhere now{cause}", s.span)
+        raise StatementError(f"query {query_id} has no steps that are counted on this machine{cause}", s.span)
     counts = _counts(found)
     rows = [(step, count, round((count - before.get(step, 0)) / elapsed_s, 1)) for step, count in counts.items()]
     dropped = (

@@ -34,11 +34,13 @@ class Holders:
         `rights`: of who is told: an error may quote a record.
         """
         found = {query_id: [each] for query_id, each in self.local_status().items()}
-        for query_id, status in self._workers.status().items():
-            found.setdefault(query_id, []).append(status)
+        for query_id, told in self._workers.status().items():
+            found.setdefault(query_id, []).extend(told)
         catalog, admin = self._following.catalog, self._following.log.admin()
-        driven = [q for q, info in catalog.queries.items() if info.engine == SPARK and not info.is_paused and q not in found]
-        found |= {q: [driver_status(admin, application_of(self._following.service, catalog.queries[q]))] for q in driven}
+        for query_id, query in catalog.queries.items():
+            if query.engine == SPARK and not query.is_paused:
+                application = application_of(self._following.service, query)
+                found[query_id] = [driver_status(admin, application, found.get(query_id, ()))]
         merged = {query_id: merged_status(each) for query_id, each in found.items()}
         if rights.is_admin:
             return merged

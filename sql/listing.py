@@ -73,7 +73,10 @@ def _queries(context: Context, status: Mapping[str, EngineStatus]) -> Rows:
     for query in sorted(context.catalog.queries.values(), key=lambda q: q.id):
         found = status.get(query.id)
         state = "PAUSED" if query.is_paused else "NOT HERE" if found is None else str(found.state).upper()
-        shown = (found.records_in, found.records_out, sum(found.dropped.values()), found.lag_records) if found else (None,) * 4
+        counts = (
+            (found.records_in, found.records_out, sum(found.dropped.values())) if found and found.instance_id else (None,) * 3
+        )
+        shown = (*counts, found.lag_records if found else None)
         why = "; ".join(map(str, found.left_out)) if found else ""
         letters = query.dead_letter_topic or ""
         rows.append((query.id, state, query.sink, *shown, query.statement, why, letters, found.error or "" if found else ""))

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,7 +18,7 @@ from logflume.log import Admin, LogflumeError, connect_as_owner
 from logflume.streams.runtime import EngineState, EngineStatus, members_of
 from logflume.streams.seams import Plan
 
-from .places import default_state_dir
+from .places import Role, default_state_dir
 
 if TYPE_CHECKING:
     from logflume.streams.functions import Library
@@ -125,15 +126,22 @@ class SparkQueries:
         return made
 
 
-def driver_status(admin: Admin, application: str) -> EngineStatus:
-    """Return what a process that is not the driver knows of a query on Spark: whether a driver is there, and how far it is."""
+def driver_status(admin: Admin, application: str, told: Iterable[EngineStatus] = ()) -> EngineStatus:
+    """Return what a process that is not the driver knows of a query on Spark: whether a driver is there, and how far it is.
+
+    `told`: what drivers of this machine say, of which one has it; what one elsewhere has counted is not known.
+    """
     committed = admin.group_offsets(application)
     ends = admin.end_offsets(committed, read_committed=True)
     lag = sum(max(end - committed[tp].offset, 0) for tp, end in ends.items()) if committed else None
-    if members_of(admin, application):
-        return EngineStatus(application, EngineState.RUNNING, "spark", lag_records=lag)
+    said = {each.state: each for each in told}
+    if EngineState.RUNNING not in said and members_of(admin, application):
+        return EngineStatus(application, EngineState.RUNNING, "", lag_records=lag)
+    for state in (EngineState.RUNNING, EngineState.FAILED):
+        if state in said:
+            return replace(said[state], lag_records=lag)
     missing = "no driver runs it now (logflume sql on-spark); a driver that is up says why"
-    return EngineStatus(application, EngineState.STARTING, "spark", lag_records=lag, error=missing)
+    return EngineStatus(application, EngineState.STARTING, "", lag_records=lag, error=missing)
 
 
 def drive_queries(
@@ -158,9 +166,14 @@ def drive_queries(
         LogflumeError: the log cannot be opened, or its commands cannot be read at the start; or a query has failed, `until_end`.
     """
     from .engine import SqlEngine
+    from .pull_service import PullService
 
     folder = state_dir or default_state_dir(where) / "on-spark"
-    with connect_as_owner(where) as log, SqlEngine(log, folder, on_spark=run, library=functions) as engine:
+    with (
+        connect_as_owner(where) as log,
+        SqlEngine(log, folder, on_spark=run, library=functions) as engine,
+        PullService(engine, log, role=Role.DRIVER),
+    ):
         while not stopping.wait(LOOK_EVERY_S):
             status = engine.holders.local_status()
             on_status(status)

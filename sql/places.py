@@ -15,10 +15,11 @@ MAX_SOCKET_PATH_BYTES = 107
 
 
 class Role(StrEnum):
-    """Why a process runs queries: it is there for that, or nobody else is."""
+    """Why a process runs queries: it is there for that, or nobody else is; or it is there for those on Spark."""
 
     WORKER = "pull"
     GUEST = "guest"
+    DRIVER = "spark"
 
 
 def default_state_dir(where: str) -> Path:
@@ -30,7 +31,7 @@ def default_state_dir(where: str) -> Path:
 
 
 def socket_stem(log: Log, service: str, role: Role = Role.WORKER) -> Path:
-    """Return what the paths of the Unix sockets of a service's workers (or guests) begin with; `-<process id>.sock` follows.
+    """Return what the paths of the Unix sockets of a service's workers (or others) begin with; `-<process id>.sock` follows.
 
     They are in the data directory, which is its owner's alone; of a log elsewhere, below the home directory. Where that is too
     long for a socket, they are among temporary files under a name that says whose they are.

@@ -40,7 +40,8 @@ _log = logging.getLogger("logflume.sql")
 class PullService:
     """Serves the state of an engine until closed. Context manager.
 
-    `role`: a WORKER is there to run queries; a GUEST runs them while no worker does, and gives them up to the first that comes.
+    `role`: a WORKER is there to run queries; a GUEST runs them while no worker does, and gives them up to the first that comes; a
+    DRIVER has no state to give, but says how its queries are.
     """
 
     def __init__(self, engine: SqlEngine, log: Log, *, role: Role = Role.WORKER) -> None:

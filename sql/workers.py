@@ -43,25 +43,26 @@ class Workers:
 
     def readers(self) -> list[Callable[[TableRead], TablePage]]:
         """Return one function for each process that may answer; one that does not answer gives an empty page."""
-        return [lambda read, path=path: self._read(path, read) for path in self._paths()]  # type: ignore[misc]
+        paths = self._paths(Role.WORKER, Role.GUEST)
+        return [lambda read, path=path: self._read(path, read) for path in paths]  # type: ignore[misc]
 
     def has_worker(self) -> bool:
         """Tell whether a process is up that is there to run queries."""
         return bool(reachable(self._stems[Role.WORKER]))
 
-    def status(self) -> dict[str, EngineStatus]:
-        """Return what the queries are doing, by query id: of all processes together."""
+    def status(self) -> dict[str, list[EngineStatus]]:
+        """Return what the queries are doing, by query id: as each of the other processes says."""
         found: dict[str, list[EngineStatus]] = {}
-        for path in self._paths():
+        for path in self._paths(*Role):
             answer = self._request(path, "GET", "/status", None)
             if answer is not None:
                 for query_id, each in _decode_status(answer).items():
                     found.setdefault(query_id, []).append(each)
-        return {query_id: merged_status(each) for query_id, each in found.items()}
+        return found
 
     def connectors(self) -> list[ConnectorState]:
         """Return how the connectors are that run in the other processes."""
-        answers = [self._request(path, "GET", "/connectors", None) for path in self._paths()]
+        answers = [self._request(path, "GET", "/connectors", None) for path in self._paths(Role.WORKER, Role.GUEST)]
         return [s for answer in answers if answer is not None for s in _decode_connectors(answer)]
 
     def close(self) -> None:
@@ -71,9 +72,9 @@ class Workers:
                     connection.close()
             self._idle.clear()
 
-    def _paths(self) -> list[Path]:
+    def _paths(self, *roles: Role) -> list[Path]:
         own = f"-{os.getpid()}.sock"
-        return [path for stem in self._stems.values() for path in _sockets(stem) if not path.name.endswith(own)]
+        return [path for role in roles for path in _sockets(self._stems[role]) if not path.name.endswith(own)]
 
     def _read(self, path: Path, read: TableRead) -> TablePage:
         from .pull_service import rich
@@ -149,6 +150,7 @@ def merged_status(parts: Iterable[EngineStatus]) -> EngineStatus:
     lags = [each.lag_records for each in statuses if each.tasks]
     return replace(
         worst,
+        instance_id=next((each.instance_id for each in statuses if each.instance_id), ""),
         tasks=tuple(sorted((task for each in statuses for task in each.tasks), key=lambda task: task.name)),
         records_in=sum(each.records_in for each in statuses),
         records_out=sum(each.records_out for each in statuses),

@@ -135,7 +135,7 @@ def iter_spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
             key_size, key_start = _read_size(data, position, end)
             value_size, value_start = _read_size(data, key_start + max(key_size, 0), end)
             header_count, header_start = read_varint(data, value_start + max(value_size, 0))
-            position = _skip_headers(data, header_start, header_count, end)
+            position = skip_headers(data, header_start, header_count, end)
             if position != end:
                 raise CorruptBatch(f"record has {end - position} bytes beyond its headers")
             yield RecordSpan(
@@ -156,7 +156,7 @@ def iter_spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
         raise CorruptBatch(f"batch at offset {header.base_offset}: {len(data) - position} bytes beyond the last record")
 
 
-def _read_size(data: bytes, position: int, end: int) -> tuple[int, int]:
+def _read_size(data: bytes | memoryview, position: int, end: int) -> tuple[int, int]:
     """Return (size or -1 for null, where the bytes begin) of the length-prefixed bytes at `position`."""
     size, position = read_varint(data, position)
     if size < -1:
@@ -166,7 +166,8 @@ def _read_size(data: bytes, position: int, end: int) -> tuple[int, int]:
     return size, position
 
 
-def _skip_headers(data: bytes, position: int, count: int, end: int) -> int:
+def skip_headers(data: bytes | memoryview, position: int, count: int, end: int) -> int:
+    """Return the position after `count` headers that begin at `position`."""
     if count < 0 or count * 2 > end - position:
         raise CorruptBatch(f"{count} headers cannot fit into the {end - position} bytes left in the record")
     for _ in range(count):

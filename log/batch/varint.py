@@ -16,7 +16,7 @@ def write_varint(out: bytearray, value: int) -> None:
     out.append(value)
 
 
-def read_varint(data: bytes, position: int) -> tuple[int, int]:
+def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
     """Return (value, position after it) of a varint of up to 32 bits.
 
     Raises:
@@ -29,7 +29,7 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
     return value, position
 
 
-def read_varlong(data: bytes, position: int) -> tuple[int, int]:
+def read_varlong(data: bytes | memoryview, position: int) -> tuple[int, int]:
     """Return (value, position after it) of a varint of up to 64 bits; raises as `read_varint`."""
     raw = shift = 0
     while True:

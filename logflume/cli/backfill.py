@@ -247,7 +247,9 @@ def run(
     from logflume.streams.spark import LocalRunner, SparkRunner, close_session, open_session, run_together
 
     def finish(number: int, report: BackfillReport) -> None:
-        show_report(report, jobs[number].start(), as_json)
+        message = jobs[number].start()
+        line.end()
+        show_report(report, message, as_json)
 
     with ExitStack() as stack:
         runner: StepRunner = LocalRunner()
@@ -341,6 +343,7 @@ def show_report(report: BackfillReport, message: str, as_json: bool) -> None:
         "seconds": report.seconds,
         "stages": [stage_fields(stage) for stage in report.stages],
         "hand_over_seconds": report.hand_over_seconds,
+        "other_seconds": report.other_seconds,
         "message": message,
     }
     if as_json:
@@ -353,9 +356,11 @@ def show_report(report: BackfillReport, message: str, as_json: bool) -> None:
         print(f"left out     {place}: {place.first}")
     print(f"took         {report.seconds:.1f} s on {report.cores} cores")
     rows = [stage_cells(stage) for stage in report.stages]
+    alone = {"hand-over": report.hand_over_seconds, "claim, executors that start, waiting": report.other_seconds}
+    rows += [(what, *[""] * 5, f"{seconds:.1f}") for what, seconds in alone.items()]
     print_rows(
         ("stage", "computed", "tasks", "rows out", "MB out", "CPU s", "seconds"),
-        [*rows, ("hand-over", "", "", "", "", "", f"{report.hand_over_seconds:.1f}")],
+        rows,
         as_json=False,
     )
     print(message)

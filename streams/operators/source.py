@@ -272,9 +272,11 @@ class SourceWork(Work):
 
 def _no_time(node: g.Source | g.Repartition, batch: Batch, row: int, found: int | None) -> InvalidInput:
     chunk, rows = batch.chunk, batch.rows
-    offset = int(chunk.offsets[rows[row]]) if chunk is not None and rows is not None else -1
+    where = repr(node.topic)
+    if chunk is not None and rows is not None:
+        where = f"{chunk.topic}-{chunk.partition} offset {chunk.offsets[rows[row]]}"
     return InvalidInput(
-        f"Fatal user code error in TimestampExtractor callback for record at offset {offset} of {node.topic!r}: its event time "
+        f"Fatal user code error in TimestampExtractor callback for record at {where}: its event time "
         f"is {'missing' if found is None else found}; correct the record, or let such records be left out"
     )
 

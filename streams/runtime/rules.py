@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from logflume.log.records import Chunk
 
 _BATCH_BYTES = 61
-_RECORD_BYTES = 4
-"""The header of a batch; attributes, the two deltas and the number of headers of its only record."""
-_OVERHEAD_MAX_BYTES = _BATCH_BYTES + _RECORD_BYTES + 3 * 5
-"""With the sizes of record, key and value."""
+_RECORD_BYTES = 3
+"""The header of a batch; attributes and the two deltas of its only record."""
+_OVERHEAD_MAX_BYTES = _BATCH_BYTES + _RECORD_BYTES + 4 * 5
+"""With the sizes of record, key and value, and the number of headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +76,24 @@ class TopicRules:
 def _too_large(chunk: Chunk, most: int) -> dict[int, int]:
     """Return the rows that take more bytes as a batch of their own, with how many.
 
-    Headers, which take the time of a look at each, count where the rest takes half of that.
+    Headers, which take the time of a look at each, are looked at where the record may be too large by what lies between them and
+    the next ones in the buffer.
     """
     parts = np.maximum(chunk.key_sizes, 0).astype(np.int64) + np.maximum(chunk.value_sizes, 0)
-    is_near = (parts > most - _OVERHEAD_MAX_BYTES) | ((chunk.header_counts > 0) & (parts > most // 2))
-    sizes = {row: _batch_bytes(chunk, row) for row in np.flatnonzero(is_near).tolist()}
+    has = np.flatnonzero(chunk.header_counts > 0)
+    if len(has):
+        starts = chunk.header_starts[has]
+        ends = np.append(np.sort(starts), len(chunk.buffer))
+        parts[has] += ends[np.searchsorted(ends, starts, side="right")] - starts
+    sizes = {row: _batch_bytes(chunk, row) for row in np.flatnonzero(parts > most - _OVERHEAD_MAX_BYTES).tolist()}
     return {row: size for row, size in sizes.items() if size > most}
 
 
 def _batch_bytes(chunk: Chunk, row: int) -> int:
     """Return the bytes of a batch, not compressed, that holds one record alone."""
-    parts = [int(chunk.key_sizes[row]), int(chunk.value_sizes[row])]
-    if chunk.header_counts[row]:
-        (headers,) = chunk.slice(row, row + 1).headers()
-        parts += [len(part) for name, value in headers for part in (name.encode(), value or b"")]
-    record = _RECORD_BYTES + sum(max(size, 0) + _varint_bytes(size) for size in parts)
+    count = int(chunk.header_counts[row])
+    record = _RECORD_BYTES + _varint_bytes(count) + chunk.header_bytes(row)
+    record += sum(max(size, 0) + _varint_bytes(size) for size in (int(chunk.key_sizes[row]), int(chunk.value_sizes[row])))
     return _BATCH_BYTES + _varint_bytes(record) + record
 
 

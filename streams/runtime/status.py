@@ -105,6 +105,7 @@ class CommitStatus:
 class EngineStatus:
     """A snapshot. Rates are per second since the engine started processing; totals survive rebalances.
 
+    `instance_id`: of the instance that says it; empty: none does, so that what it has counted is not known.
     `records_in` and `records_out`: of the application's sources and sinks. `repartitioned`: records that went from task to task
     through its repartition topics, counted when they are read. `left_out`: `dropped`, place by place.
     """

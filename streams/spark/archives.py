@@ -140,6 +140,19 @@ def join_history(logged: OffsetRange, files: Sequence[ArchiveFile]) -> OffsetRan
     return OffsetRange(logged.topic, logged.partition, first, logged.end)
 
 
+def refuse_missing(logged: OffsetRange) -> None:
+    """Refuse a partition of an archived topic of which there is no file: what was gone before it was archived, files say.
+
+    Raises:
+        RangeLost: the log has lost the beginning too.
+    """
+    if logged.start > 0:
+        raise RangeLost(
+            f"{logged.topic}-{logged.partition}: nothing is archived, and the log starts at {logged.start}: the records before "
+            f"are in neither; if there never was more, go on from here with: logflume archive {logged.topic} --to PATH"
+        )
+
+
 def left_to_the_log(wanted: OffsetRange, files: Sequence[ArchiveFile]) -> OffsetRange:
     """Return the part of a range that has to be in the log."""
     if not files or wanted.start < files[0].held.start:

@@ -32,6 +32,7 @@ from .archives import (
     join_history,
     make_directory,
     open_root,
+    refuse_missing,
 )
 from .digests import row_digests
 from .ranges import OffsetRange, RangeLost, read_range, split
@@ -72,7 +73,9 @@ def archive_topic(
             files = held.get(tp, ())
             join_history(whole, files)
             first = max(files[-1].held.end if files else 0, whole.start)
-            wanted += split(OffsetRange(*tp, first, max(first, whole.end)), records_per_file)
+            rest = OffsetRange(*tp, first, max(first, whole.end))
+            is_all_gone = not files and rest.start > 0
+            wanted += split(rest, records_per_file) or ([rest] if is_all_gone else [])  # an empty file says so
         if sum(map(len, wanted)) >= KERNELS_FROM_RECORDS:
             load_kernels()
         for each in wanted:
@@ -208,8 +211,8 @@ def check_archive(log: Log, topic: str, root: str) -> list[Meeting]:
 
 def _problem(logged: OffsetRange, files: Sequence[ArchiveFile]) -> str | None:
     try:
-        if not files and logged.start > 0:
-            raise RangeLost(f"nothing is archived, and the log starts at {logged.start}")
+        if not files:
+            refuse_missing(logged)
         join_history(logged, files)
         for file in files:
             check_file(file)

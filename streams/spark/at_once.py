@@ -6,7 +6,8 @@ Only where that is as safe as to compute first and write then:
 - it is short (`AT_ONCE_RECORDS`), because the transaction is open meanwhile;
 - dead letters, which may belong to any partition of their topic, are so few that the driver can write them.
 What a task cannot write so, or one that runs a second time, makes all of it void: the step is computed and written in the
-ordinary way, which knows how to go on from there (`handover.compute_into`).
+ordinary way, which knows how to go on from there (`handover.compute_into`). What ends the application, as a record at which it
+stops, ends it here: the other way would meet it too.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from logflume.streams.runtime.topics import (
 from logflume.streams.seams import Plan
 
 from .applications import AppFile
-from .archives import Archive, find_archive, join_history, left_to_the_log
+from .archives import Archive, find_archive, join_history, left_to_the_log, refuse_missing
 from .claims import abandon, check_claimed, check_unused, claim, claim_of, release
 from .handover import (
     RESULTS,
@@ -167,10 +167,11 @@ def _planned(
         admin = log.admin()
         described = admin.describe_topics(topics)
         every = [TopicPartition(topic, p) for topic in topics for p in range(described[topic].partitions)]
-        starts, ends = admin.start_offsets(every), admin.end_offsets(every, read_committed=True)
-    tables = {sub.program.sources[node] for sub in plan.subtopologies for node in sub.table_sources.values()}
-    streams = [topic for topic in topics if topic not in tables]
-    archive = find_archive(history, streams) if history else {}
+        tables = {sub.program.sources[node] for sub in plan.subtopologies for node in sub.table_sources.values()}
+        streams = [topic for topic in topics if topic not in tables]
+        starts = admin.start_offsets(every)
+        archive = find_archive(history, streams) if history else {}
+        ends = admin.end_offsets(every, read_committed=True)  # last: an archiver may add to it meanwhile
     if history and streams and not archive:
         raise InvalidInput(
             f"the archive at {history} has nothing of {', '.join(streams)}: the history would begin where the log does; make one "
@@ -178,6 +179,10 @@ def _planned(
         )
     logged = {tp: OffsetRange(*tp, starts[tp], max(starts[tp], ends[tp])) for tp in every}
     ranges = {tp: join_history(whole, archive.get(tp, ())) for tp, whole in logged.items()}
+    archived = {tp.topic for tp in archive}
+    for tp, whole in logged.items():
+        if tp.topic in archived and tp not in archive:
+            refuse_missing(whole)
     ranges |= {tp: ranges[tp].up_to(whole.end) for tp, whole in (cut or {}).items() if tp in ranges}
     goes_on = former is not None and held is not None and held.token == former.token
     token = uuid.uuid4().hex
@@ -405,7 +410,9 @@ def _hand_over(
     backfill, plan, step = begun.backfill, begun.plan, begun.step
     check_partitions(log, backfill.ranges)
     failpoint("after-job")
+    ahead_s = time.monotonic()
     entries = _written_ahead(backfill, plan, result, on_progress, failpoint)
+    ahead_s = time.monotonic() - ahead_s
     failpoint("after-changelogs")
     check_claimed(log, plan.application, backfill.token)
     switch: Switch | None = None
@@ -420,9 +427,11 @@ def _hand_over(
         entries += write_ahead(plan, later, backfill.token, on_progress=on_progress, failpoint=failpoint)
         result = result.then(later)
         failpoint("after-rest")
+    begun_s = time.monotonic()
     _ensure_letters(log, backfill)
     with enough_time(log, begun.producer, plan.application, result.results):
         report = install(begun.producer, plan, result, kinds=RESULTS, switch=switch, on_progress=on_progress, failpoint=failpoint)
+    report.hand_over_seconds = ahead_s + time.monotonic() - begun_s
     result.release()
     report.entries = entries
     return report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CAUSE_CHARS_MAX = 500
+_OF_JAVA = re.compile(r"OutOfMemoryError|exited with code 52\b|code:? 137\b|Container killed .* memory|OOMKilled")
+"""What ends executors that have too little memory: their JVM says it, or by 52, or whoever has killed them."""
 
 
 @contextmanager
@@ -52,11 +55,24 @@ def is_running(spark: SparkSession) -> bool:
 
 
 def cause_of(error: Exception) -> str:
-    """Return the line of a Python worker's traceback, or of Java's, that says what went wrong."""
+    """Return the line of a Python worker's traceback, or those of Java's, that say what went wrong; and what helps, if memory."""
     text = str(error)
     after = text.partition("Traceback (most recent call last):\n")[2].splitlines()
-    of_java = [line.removeprefix(": ") for line in text.splitlines() if line.startswith(": ")]
-    return next((line for line in [*after, *of_java] if line and not line.startswith(" ")), text)[:CAUSE_CHARS_MAX]
+    of_python = next((line for line in after if line and not line.startswith(" ")), "")
+    if of_python:
+        return of_python[:CAUSE_CHARS_MAX] + _more_memory(of_python)
+    first = next((line.removeprefix(": ") for line in text.splitlines() if line.startswith(": ")), text)
+    bottom = bottom_of(error)
+    more = "" if bottom in first else f": {bottom}"
+    return first[:CAUSE_CHARS_MAX].rstrip(".") + more + _more_memory(first + more)
+
+
+def _more_memory(cause: str) -> str:
+    if cause.startswith("MemoryError"):
+        return "; give Python's workers more memory, such as --conf spark.executor.pyspark.memory=2g"
+    if _OF_JAVA.search(cause):
+        return "; give executors more memory, such as --conf spark.executor.memory=4g (of a local master: spark.driver.memory)"
+    return ""
 
 
 def bottom_of(error: Exception) -> str:

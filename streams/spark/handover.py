@@ -50,6 +50,7 @@ from logflume.log import (
     TopicPartition,
     TransportError,
 )
+from logflume.streams.runtime import StreamsError
 from logflume.streams.runtime.positions import Claim, read_times, to_offsets
 from logflume.streams.runtime.rules import TopicRules
 from logflume.streams.runtime.status import LeftOut, added_up
@@ -88,7 +89,8 @@ WRITES_MAX = 3
 class BackfillReport:
     """What a backfill did, and in what time.
 
-    `left_out`: by place, with the first record of each. `cores`: how many tasks ran at a time.
+    `left_out`: by place, with the first record of each. `cores`: how many tasks ran at a time. `seconds`: of all of it, of which
+    `hand_over_seconds` are for writing and committing what was computed, as far as its tasks have not.
     """
 
     records: int = 0
@@ -101,6 +103,11 @@ class BackfillReport:
     hand_over_seconds: float = 0.0
     cores: int = 1
     seconds: float = 0.0
+
+    @property
+    def other_seconds(self) -> float:
+        """Time that is neither a stage's nor the hand-over's: the claim, topics, executors that start, what is waited for."""
+        return max(self.seconds - self.hand_over_seconds - sum(stage.seconds for stage in self.stages), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +215,6 @@ def install(
         LogflumeError: what a writer said; nothing was committed.
     """
     offsets = offsets_of(plan, result.ends)
-    begun = time.monotonic()
     try:
         written = _write(producer, plan, result, kinds, offsets, switch, on_progress, failpoint)
         failpoint("after-write")
@@ -216,7 +222,7 @@ def install(
     except BaseException:
         _abort(producer)
         raise
-    return _report(result.ends, result.stages, written, offsets, time.monotonic() - begun)
+    return _report(result.ends, result.stages, written, offsets)
 
 
 def compute_into(
@@ -237,6 +243,7 @@ def compute_into(
     there, and will be written once more.
 
     Raises:
+        StreamsError: what ends the application whichever way it is computed, such as a record at which it stops.
         LogflumeError: what the driver itself met; nothing was committed.
     """
     group, changelogs = GroupMetadata(plan.application, -1, ""), changelogs_of(plan)
@@ -249,6 +256,8 @@ def compute_into(
         way = BothAtOnce(OneTransaction(producer.share_transaction()), state, frozenset(changelogs.values()))
         done = compute(Target(way, changelogs, failpoint, until_s=until_s))
         failpoint("after-job")
+        if done.written.is_final:
+            raise StreamsError(done.written.problem)
         if done.written.problem is not None or done.written.is_partial:
             on_progress(Progress("not to be written while it is computed: computed first, then written", 0, 0))
             producer.abort_transaction()
@@ -263,7 +272,9 @@ def compute_into(
     except BaseException:
         _abort(producer)
         raise
-    return _report(done.ends, done.stages, written, offsets, time.monotonic() - computed)
+    report = _report(done.ends, done.stages, written, offsets)
+    report.hand_over_seconds = time.monotonic() - computed
+    return report
 
 
 def _with_letters(producer: Producer, done: StepWritten, topic: str | None) -> Written:
@@ -279,7 +290,6 @@ def _report(
     stages: list[StageDone],
     written: Written,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
-    seconds: float,
 ) -> BackfillReport:
     report = BackfillReport(sum(end.records for end in ends), written.results, written.entries)
     for end in ends:
@@ -287,7 +297,7 @@ def _report(
             report.problems[reason] = report.problems.get(reason, 0) + count
     report.left_out = added_up(chain.from_iterable(end.left_out for end in ends))
     report.offsets = {tp: at.offset for tp, at in offsets.items()}
-    report.stages, report.hand_over_seconds = stages, seconds
+    report.stages = stages
     return report
 
 

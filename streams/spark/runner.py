@@ -37,8 +37,9 @@ RANGES_FROM_RECORDS = 5_000_000
 IN_PLACE_FROM_ROWS = 100_000
 SLICES_PER_CORE = 4
 """Ranges are dealt to at most so many Spark tasks per core: each prepares the program once."""
-_KEPT = {"parquet.block.size": str(16 << 20), "parquet.block.size.row.check.min": "1"}
-"""Spark reads up to a whole row group at a time, and a row may be a bundle."""
+_ROWS_BETWEEN = {f"parquet.page.size.row.check.{each}": str(rows) for each, rows in (("min", 1), ("max", 10))}
+_KEPT = {"parquet.block.size": str(16 << 20), **_ROWS_BETWEEN}
+"""Spark reads up to a whole row group at a time, and a row may be a bundle: so sizes are looked at every few rows, not 10,000."""
 Place = tuple[str, int]
 """A topic and a partition."""
 _BY_TOPIC = ("name", "partition", "stage", "task", "seq")

@@ -42,8 +42,12 @@ LOG_LEVEL = "spark.log.level"
 ANYWHERE = {LOG_LEVEL: "ERROR", "spark.sql.shuffle.partitions": "8"}
 CONFIGURED_BY = ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_HOME")
 """With one of these in the environment, somebody else may have said which master it is."""
-TOLD = ("org.apache.spark.executor.Executor", "org.apache.spark.sql.execution.streaming")
-"""Who logs with two stack traces what has ended a task or a micro-batch: we say it ourselves, in a line."""
+TOLD = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.sql.execution.datasources.FileFormatWriter",
+    "org.apache.spark.sql.execution.streaming",
+)
+"""Who logs with stack traces what has ended a task, a stage that is kept, or a micro-batch: we say it ourselves, in a line."""
 QUIET = "spark.ui.showConsoleProgress"
 LOCALLY = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 

@@ -227,7 +227,7 @@ class Target:
 class Written:
     """What all writers say: records of results and of changelogs; `is_partial`: a task ran twice, so it has to be done again.
 
-    `is_passing`: the problem may be gone by the next time.
+    `is_passing`: the problem may be gone by the next time; `is_final`: it is the application's, whichever way it is computed.
     """
 
     results: int
@@ -235,20 +235,21 @@ class Written:
     is_partial: bool
     problem: str | None
     is_passing: bool = False
+    is_final: bool = False
 
     @classmethod
     def of(cls, said: Iterable[Any]) -> Written:
         """Add up the Arrow batches or tables of all writers."""
         counts: Counter[int] = Counter()
-        problems: list[str] = []
+        problems: list[tuple[int, str]] = []
         for part in said:
             columns = (part.column(name).to_pylist() for name in ("kind", "records", "problem"))
             for kind, records, problem in zip(*columns, strict=True):
                 counts[kind] += records
-                problems += [problem] if problem is not None else []
-        problem = next(iter(sorted(problems)), None)
-        is_passing = problem is not None and not counts[_PROBLEM]
-        return cls(counts[RowKind.SINK], counts[RowKind.CHANGELOG], counts[_PARTIAL] > 0, problem, is_passing)
+                problems += [(kind, problem)] if problem is not None else []
+        worst, problem = min(problems, default=(None, None))
+        kinds = {"is_passing": worst == _PASSING_PROBLEM, "is_final": worst == _FINAL_PROBLEM}
+        return cls(counts[RowKind.SINK], counts[RowKind.CHANGELOG], counts[_PARTIAL] > 0, problem, **kinds)
 
     def check(self) -> None:
         """Raise unless all was written: TransportError what may be gone by the next time, StreamsError what will not."""
@@ -261,8 +262,8 @@ class Written:
 
 _PARTIAL = -1
 """The kind of the row by which a task says that it ran before."""
-_PROBLEM = -2
-_PASSING_PROBLEM = -3
+_PASSING_PROBLEM, _PROBLEM, _FINAL_PROBLEM = -2, -3, -4
+"""By these it tells a problem, the worst the least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +287,8 @@ class RowsToLog:
             if self.target.way.is_once and error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER.name:
                 yield _said({_PARTIAL: 1})
             else:
-                yield _said({_PROBLEM if is_fatal(error) else _PASSING_PROBLEM: 1}, str(error))
+                kind = _PROBLEM if is_fatal(error) else _PASSING_PROBLEM
+                yield _said({_FINAL_PROBLEM if isinstance(error, StreamsError) else kind: 1}, str(error))
             return
         yield _said(counts)
 

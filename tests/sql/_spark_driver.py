@@ -1,7 +1,9 @@
-"""A driver of SQL's queries on Spark, beside a test: its micro-batches run in this process, without Spark."""
+"""A driver of SQL's queries on Spark, beside a test or in a process of its own; its micro-batches run there, without Spark."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from logflume.log import Log
+from logflume.log import Log, connect
 from logflume.sql.on_spark import RunQuery, drive_queries
 from logflume.streams.functions import Library
 from logflume.streams.runtime import EngineOptions
@@ -56,3 +58,18 @@ def driven(
         stopping.set()
         thread.join(60)
         assert not thread.is_alive()
+
+
+@contextmanager
+def driving(where: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a driver in a process of its own."""
+    process = subprocess.Popen([sys.executable, "-m", __name__, where, str(folder)], stdin=subprocess.PIPE)
+    try:
+        yield process
+    finally:
+        process.communicate(timeout=60)
+
+
+if __name__ == "__main__":
+    with connect(sys.argv[1]) as opened, driven(opened, Path(sys.argv[2])):
+        sys.stdin.read()

@@ -12,10 +12,10 @@ import pytest
 
 import logflume as lf
 from logflume.log import Log, connect
-from logflume.sql.on_spark import SparkQueries
+from logflume.sql.on_spark import SparkQueries, driver_status
 from logflume.sql.running import PAUSE_MAX_S, Left, RunningQueries, Wanted, application_id
 from logflume.streams import plan
-from logflume.streams.runtime import EngineOptions, EngineState
+from logflume.streams.runtime import EngineOptions, EngineState, EngineStatus
 from logflume.streams.seams import Plan
 from logflume.streams.spark import RunsElsewhere
 from tests.streams.running import until
@@ -86,6 +86,14 @@ def test_an_error_without_a_text_is_one(log: Log, tmp_path: Path) -> None:
     until(lambda: driver.has_ended("Q"))
     status = driver.running.status()["Q"]
     assert (status.state, status.error) == (EngineState.FAILED, "RuntimeError")
+
+
+def test_of_two_drivers_the_one_that_has_a_query_is_believed(log: Log) -> None:
+    failed = EngineStatus("Q", EngineState.FAILED, "", error="another driver has started")
+    running = EngineStatus("Q", EngineState.RUNNING, "spark", records_in=5)
+    for told in ([failed, running], [running, failed], [running]):
+        assert driver_status(log.admin(), "Q", told).records_in == 5
+    assert driver_status(log.admin(), "Q", [failed]).error == failed.error
 
 
 def test_what_a_query_needs_is_there_until_its_micro_batch_has_ended(log: Log, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from logflume.streams.spark import BatchDone, LocalRunner
 from logflume.streams.spark.batches import open_batches
 from tests.end_to_end._command import run as command
 from tests.log._server_process import ServerProcess
-from tests.sql._spark_driver import driven
+from tests.sql._spark_driver import driven, driving
 from tests.streams._spark_apps import Once
 from tests.streams._spark_cluster import WAIT_S as SPARK_WAIT_S
 from tests.streams._spark_session import NEEDS_JAVA
@@ -155,6 +155,33 @@ def test_what_spark_runs_is_paused_terminated_and_told(log: Log, engine: SqlEngi
         until(is_gone)
     assert not (tmp_path / "driver" / "state" / application).exists()
     assert "SUMS" in engine.catalog.sources
+
+
+def test_what_a_driver_counts_is_shown_by_others_of_its_machine_and_no_figure_without_one(
+    log: Log, engine: SqlEngine, tmp_path: Path
+) -> None:
+    run(engine, "SET 'engine' = 'spark';" + QUERIES["filter"].format("doubled"))
+    insert(engine, random.Random(1), 20)
+
+    def shown() -> tuple[object, ...]:
+        (queries,) = run(engine, "SHOW QUERIES;")
+        (row,) = (dict(zip((column.name for column in queries.columns), row, strict=True)) for row in queries.rows)
+        return tuple(row[name] for name in ("STATE", "RECORDS IN", "RECORDS OUT", "DROPPED", "LAG"))
+
+    assert shown() == ("STARTING", None, None, None, None)
+    with driven(log, tmp_path / "driver"):
+        until(lambda: has_read_all(engine, log, "DOUBLED"))
+        assert shown() == ("RUNNING", None, None, None, 0), "who runs in this process is not asked, as one elsewhere is not"
+    insert(engine, random.Random(2), 10)
+    assert shown() == ("STARTING", None, None, None, 10)
+    with driving(log.where, tmp_path / "driver"):
+        until(lambda: has_read_all(engine, log, "DOUBLED"))
+        written = len(read(log, "DOUBLED"))
+        counted = until(lambda: (found := shown())[1:2] == (10,) and found)
+        assert counted == ("RUNNING", 10, counted[2], 0, 0)
+        assert 0 < counted[2] < written
+        move(engine, query_of(engine, "DOUBLED"), "live")
+        until(lambda: shown() == ("RUNNING", 0, 0, 0, 0))
 
 
 def test_what_was_terminated_without_a_driver_leaves_nothing_either(log: Log, engine: SqlEngine, tmp_path: Path) -> None:

@@ -55,13 +55,13 @@ def maker(name: str, kind: str) -> Callable[[], Plan]:
 
 
 def sell(log: Log, first: int, stop: int, *, is_broken: bool = False) -> None:
-    """Write sales, some with a header; some of them, or all, are broken."""
+    """Write sales, some with a header, of which a few are nearly all that there is; some of them, or all, are broken."""
     producer = log.producer()
     for i in range(first, stop):
         value = msgspec.json.encode({"n": i % 50, "item": "ab12"[i % 4]})
         if is_broken or i % 17 == 5:
             value = b"{broken %d" % i
-        headers = (("of", b"%d" % i),) if i % 3 else ()
+        headers = (("of", b"%d" % i + bytes(RESULT_MAX_BYTES if i % 31 == 7 else 0)),) if i % 3 else ()
         key = None if i % 29 == 0 else b"k%d" % (i % 7)
         producer.send("sales", value, key=key, timestamp_ms=1_000 + i, headers=headers)
     producer.flush()

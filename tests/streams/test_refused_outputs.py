@@ -180,8 +180,8 @@ def test_what_was_learnt_of_a_record_with_headers_leaves_out_no_smaller_ones() -
 def test_what_is_as_large_as_its_topic_allows_is_written(log: Log) -> None:
     log.admin().create_topic("sized", partitions=1, configs={"max.message.bytes": "300"})
     rules = rules_of(log.admin().topic_configs("sized"))
-    for headers in ((), (("name", bytes(60)), ("none", None))):
-        for size in (*range(120, 170), *range(205, 240)):
+    for headers in ((), (("name", bytes(60)), ("none", None)), (("name", bytes(180)),), (("n", None),) * 70):
+        for size in (*range(40), *range(120, 170), *range(205, 240)):
             chunk = Chunk.from_columns("sized", [b"k" * 7], [bytes(size)], [1], headers=[headers])
             refused = rules.refused(chunk, 1)
             with log.producer() as producer:

@@ -242,6 +242,25 @@ def test_gaps_and_tables_that_do_not_say_their_offsets_are_refused(
         find_archive(root, ["items"])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_gone_before_a_table_is_known_and_a_partition_that_it_lacks_is_refused(
+    log: Log, kind: str, place: Callable[[str], str]
+) -> None:
+    root = place(kind)
+    send_orders(log, 60, seed=3, start_ms=5_000_000)
+    ends = settled_ends(log)
+    log.admin().delete_records({ORDERS[0]: ends[ORDERS[0]]})
+    archive_topic(log, "orders", root)
+    plan_backfill(loader("batch", "direct"), log.where, history=root)
+    log.admin().create_partitions("orders", PARTITIONS + 1)
+    with log.producer() as producer:
+        producer.send("orders", b"{}", partition=PARTITIONS)
+        producer.flush()
+    log.admin().delete_records({TopicPartition("orders", PARTITIONS): 1})
+    with pytest.raises(RangeLost, match=rf"orders-{PARTITIONS}: nothing is archived, and the log starts at 1"):
+        plan_backfill(loader("batch", "direct"), log.where, history=root)
+
+
 def test_a_table_whose_data_is_gone_is_named(log: Log, place: Callable[[str], str]) -> None:
     root = place("delta")
     send_orders(log, 60, seed=5, start_ms=5_000_000)

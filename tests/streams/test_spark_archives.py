@@ -7,7 +7,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from logflume.streams.spark import (
     LocalRunner,
     RangeLost,
     archive_topic,
+    backfill,
     check_archive,
     keep_archiving,
     plan_backfill,
@@ -26,7 +27,7 @@ from logflume.streams.spark import (
     run_backfill,
 )
 from logflume.streams.spark.archive_tables import DataFile
-from logflume.streams.spark.archives import RECORDS, ArchiveFile, _read, arrow_schema, find_archive, read_history
+from logflume.streams.spark.archives import RECORDS, Archive, ArchiveFile, _read, arrow_schema, find_archive, read_history
 from logflume.streams.spark.ranges import OffsetRange
 
 from ._kills import WAIT_S
@@ -167,6 +168,41 @@ def test_gaps_and_overlaps_are_refused_before_anything_changes(log: Log, tmp_pat
     with pytest.raises(InvalidInput, match="leave a gap between"):
         plan()
     assert log.admin().list_topics(include_internal=True) == before
+
+
+def test_a_partition_that_the_archive_lacks_is_refused_where_the_log_has_lost_its_beginning(log: Log, tmp_path: Path) -> None:
+    root = str(tmp_path / "archive")
+    send_orders(log, 60, seed=3, start_ms=5_000_000)
+    ends = settled_ends(log)
+    log.admin().delete_records({ORDERS[0]: ends[ORDERS[0]], ORDERS[1]: 1})
+    archive_topic(log, "orders", root)
+    plan_backfill(loader("batch", "direct"), log.where, history=root)  # of what was gone before, the archive knows
+    assert [meeting.problem for meeting in check_archive(log, "orders", root)] == [None] * PARTITIONS
+    log.admin().delete_records(dict(ends))
+    for path in Path(root, "orders").glob("orders-2-*.parquet"):
+        path.unlink()
+    said = rf"orders-2: nothing is archived, and the log starts at {ends[ORDERS[2]]}: .*logflume archive orders --to"
+    with pytest.raises(RangeLost, match=said):
+        plan_backfill(loader("batch", "direct"), log.where, history=root)
+    assert re.match(said, str(check_archive(log, "orders", root)[2].problem))
+
+
+def test_an_archiver_may_add_while_a_cut_is_frozen(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = str(tmp_path / "archive")
+
+    def find(place: str, topics: Sequence[str]) -> Archive:
+        send_orders(log, 30, seed=4, start_ms=6_000_000)
+        archive_topic(log, "orders", root)
+        log.admin().delete_records(dict(settled_ends(log)))
+        return find_archive(place, topics)
+
+    send_orders(log, 60, seed=3, start_ms=5_000_000)
+    archive_topic(log, "orders", root)
+    log.admin().delete_records(dict.fromkeys(ORDERS, 5))
+    monkeypatch.setattr(backfill, "find_archive", find)
+    planned = plan_backfill(loader("batch", "direct"), log.where, history=root)
+    assert sum(len(planned.ranges[tp]) for tp in ORDERS) == 90
+    assert run_backfill(planned, LocalRunner()).records == 90
 
 
 def test_an_archive_that_has_nothing_of_what_is_read_is_refused(log: Log, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import logflume as lf
 from logflume import col
 from logflume.log import Log, LogflumeError, TopicPartition
 from logflume.streams.planner import plan
-from logflume.streams.runtime import internal_topics
+from logflume.streams.runtime import EngineOptions, OnProblem, StreamsError, internal_topics
 from logflume.streams.seams import Plan
 from logflume.streams.spark import BackfillReport, LocalRunner, abort_backfill, handover, plan_backfill, run_backfill
 from logflume.streams.spark.at_once import AT_ONCE_RECORDS, fits_at_once
@@ -146,6 +146,27 @@ def test_records_without_a_key_stay_with_their_task(log: Log) -> None:
     assert is_at_once(report)
     assert [sum(key is None for key, _, _ in part) for part in records(log, "batch-out")] == [10, 10, 10]
     assert sum(map(len, records(log, "batch-out"))) == report.results == computed_first(log, partial(load_plain, "first")).results
+
+
+def test_a_record_that_stops_the_application_is_met_once(log: Log) -> None:
+    met: list[Order] = []
+
+    def fail(order: Order) -> Order:
+        met.append(order)
+        raise ValueError("no such order")
+
+    def load() -> Plan:
+        app = lf.App("strict")
+        app.stream("orders", Order).map_values(fail).to("strict-out")
+        return plan(app.topology())
+
+    before = own_topics(log)
+    planned = plan_backfill(load, log.where, settings=EngineOptions(on_process=OnProblem.STOP))
+    with pytest.raises(StreamsError, match=r"cannot process orders-\d offset \d+ \(callable\): ValueError: no such order"):
+        run_backfill(planned, LocalRunner())
+    assert len(met) == PARTITIONS, "by each task once, and not anew by the way that computes first"
+    assert own_topics(log) == before
+    assert not log.admin().group_offsets("strict")
 
 
 def test_what_takes_longer_than_a_transaction_should_be_open_is_computed_first(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from logflume.log import InvalidInput, Log, TopicPartition, connect
@@ -32,6 +33,7 @@ from logflume.streams.spark import (
     run_backfill,
 )
 from logflume.streams.spark.ranges import OffsetRange, read_range
+from logflume.streams.spark.runner import _KEPT
 
 from ..end_to_end._command import LOGFLUME, run
 from ..end_to_end._delays import DELAYS, flight, load, send, wait_for
@@ -286,6 +288,20 @@ def test_spark_keeps_what_is_left_out_once_though_an_executor_is_killed(log: Log
         found = run(name, kind, runner, kill)
         assert (tmp_path / name).exists()
         assert found == run(f"{name}-alone", kind, LocalRunner()) != {}
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@NEEDS_JAVA
+def test_what_is_kept_is_written_and_read_back_in_pieces_that_fit_an_executor(spark: Any, tmp_path: Path) -> None:
+    digests = "transform(sequence(1, 1 << 14), number -> sha2(string(id << 20 | number), 256))"
+    bundles = spark.range(0, 48, 1, 1).selectExpr(f"concat_ws('', {digests}) AS value")
+    bundles.write.options(**_KEPT).parquet(str(tmp_path / "kept"))
+    (file,) = (tmp_path / "kept").glob("*.parquet")
+    footer = pq.read_metadata(file)
+    sizes = [footer.row_group(number).total_byte_size for number in range(footer.num_row_groups)]
+    assert sum(sizes) > 48 << 20
+    assert max(sizes) < 32 << 20
 
 
 @pytest.mark.spark

@@ -227,6 +227,27 @@ def test_the_cause_of_an_executor_is_the_line_that_says_it() -> None:
         "java.io.IOException: No space left on device"
     )
     assert len(cause_of(Exception("x" * 10_000))) == 500
+    of_a_writer = (
+        "An error\n: a.SparkException: [TASK_WRITE_FAILED] not written.\n\tat x\nCaused by: java.io.IOException: No space\n\tat y"
+    )
+    assert cause_of(Exception(of_a_writer)) == "a.SparkException: [TASK_WRITE_FAILED] not written: java.io.IOException: No space"
+
+
+@pytest.mark.parametrize(
+    ("said", "setting"),
+    [
+        ("An error\n: a.SparkException: Lost task 1.6: java.lang.OutOfMemoryError: Java heap space\n\tat x", "executor.memory"),
+        (
+            "An error\n: a.SparkException: not written.\nCaused by: java.lang.OutOfMemoryError: Cannot reserve\n\tat y",
+            "executor.memory",
+        ),
+        ("An error\n: a.SparkException: ExecutorLostFailure Reason: Command exited with code 52\n\tat x", "executor.memory"),
+        ("Job aborted\nTraceback (most recent call last):\n  File x\nMemoryError\n", "executor.pyspark.memory"),
+    ],
+)
+def test_who_has_too_little_memory_is_told_what_to_set(said: str, setting: str) -> None:
+    assert f"--conf spark.{setting}=" in cause_of(Exception(said))
+    assert "memory" not in cause_of(Exception("An error\n: java.io.IOException: No space left\n\tat x"))
 
 
 WITHOUT_ROOM = f"""

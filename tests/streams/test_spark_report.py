@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
-from logflume.log import Log, connect
-from logflume.streams.spark import BackfillReport, LocalRunner, plan_backfill, run_backfill
+from logflume.cli.backfill import Job, Where, run
+from logflume.cli.stopping import Interrupts
+from logflume.log import Log, connect, progress
+from logflume.streams.spark import BackfillReport, LocalRunner, SparkSettings, plan_backfill, run_backfill
 
 from ._spark_apps import ORDERS, create_inputs, loader, send_orders
 
@@ -55,4 +60,38 @@ def test_each_stage_says_what_it_gave_and_what_that_cost(log: Log) -> None:
     assert first.cost.out_bytes > 10 * first.cost.rows
     assert all(stage.cost.cpu_seconds > 0 for stage in report.stages)
     assert report.cores == 1
-    assert report.seconds >= sum(stage.seconds for stage in report.stages)
+
+
+@pytest.mark.parametrize("runner", [LocalRunner(), LocalRunner(at_once_records=0)])
+def test_times_add_up_and_what_is_neither_stage_nor_hand_over_is_told(log: Log, runner: LocalRunner) -> None:
+    name, pause_s = f"times-{runner.at_once_records}", 0.2
+
+    def pause(step: str) -> None:
+        time.sleep(pause_s if step in ("after-claim", "writing-ahead") else 0.0)
+
+    planned = plan_backfill(loader(name, "direct"), log.where)
+    report = run_backfill(planned, runner, failpoint=pause)
+    assert report.other_seconds >= pause_s, "the claim"
+    told = sum(stage.seconds for stage in report.stages) + report.hand_over_seconds + report.other_seconds
+    assert told == pytest.approx(report.seconds)
+    assert runner.at_once_records or report.hand_over_seconds >= pause_s, "changelogs are written ahead of it"
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_at_a_terminal_the_report_is_not_behind_the_progress_line(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen, load = Screen(), loader("shown", "direct")
+    for stream in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, stream, screen)
+    for pause in ("_TERMINAL_FIRST_S", "_TERMINAL_EVERY_S"):
+        monkeypatch.setattr(progress, pause, 0.0)
+    with Interrupts("") as interrupts:
+        job = Job(load, lambda: "it goes on")
+        run([plan_backfill(load, log.where)], Where.LOCAL, SparkSettings(), [job], False, interrupts)
+    lines = screen.getvalue().split("\n")
+    (first,) = [line for line in lines if "computed     3" in line]
+    assert "hand-over: records written" in first
+    assert first.rpartition("\r\x1b[K")[2].startswith("computed     3")
