@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CLOSE_TIMEOUT_S = 30.0
+ABORT_TIMEOUT_S = 5.0
+"""How long closing waits for the end of an open transaction: brokers end it too, when its producer is there again or in time."""
 TXN_TIMEOUT_S = 130.0
 
 
@@ -323,13 +325,13 @@ class Producer:
     def close(self, *, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Send what is queued or abort an open transaction, and let go. Idempotent.
 
-        After `timeout_s`, as when the brokers are gone, what is left fails; they end the transaction themselves at its timeout.
+        After `timeout_s`, as when the brokers are gone, what is left fails. An open transaction is waited for 5 s at most.
         """
         if self._closed:
             return
         with contextlib.suppress(LogflumeError):
             if self._txn in (_Txn.OPEN, _Txn.FAILED) and self._transactional_id is not None and not self._is_guest:
-                self._abort(timeout_s=timeout_s)
+                self._abort(timeout_s=min(timeout_s, ABORT_TIMEOUT_S))
             else:
                 self._accumulator.drain(timeout_s=timeout_s)
         self._closed, self._is_taking_records = True, False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,22 @@ def test_transactions_go_on_through_sigkills(tmp_path: Path) -> None:
             assert values == list(range(partition, committed[0], PARTITIONS))
         assert log.admin().group_offsets("g")[TopicPartition(TOPIC, 0)].offset == committed[0]
     server.stop()
+
+
+def test_closing_does_not_wait_long_for_the_end_of_a_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is told to stop while the brokers are gone has waited for them already."""
+    monkeypatch.setattr("logflume.log.client.producer.ABORT_TIMEOUT_S", 0.5)
+    server = ServerProcess(str(tmp_path))
+    with connect(server.address) as log:
+        log.admin().create_topic(TOPIC)
+        producer = log.producer(transactional_id="x")
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(TOPIC, b"open").result(WAIT_S)
+        server.kill()
+        began_s = time.monotonic()
+        producer.close()
+        assert time.monotonic() - began_s < 10
 
 
 @pytest.mark.timeout(60)
