@@ -15,6 +15,7 @@ from logflume.log.records import I32, I64
 from logflume.log.schemas import Column, Kind
 
 from ..columns import Batch
+from ..columns.evaluate import FEW_ROWS
 from ..expr import Side
 from ..seams import State, StateStore
 from ..vectors.expressions import KINDS, Mask, Vector, is_plain
@@ -65,9 +66,11 @@ class TableColumns:
         assert batch.keys is not None
         starts, sizes = batch.keys.addresses()
         count, shape = len(batch), (len(self._columns), len(batch))
-        certain, gone = np.ones(count, np.bool_), np.zeros(count, np.bool_) if batch.nulls is None else batch.nulls
+        is_few = count < FEW_ROWS  # not worth arrays of them: who looks them up by the thousand asks the store once
+        certain = np.zeros(count, np.bool_) if is_few else np.ones(count, np.bool_)
+        gone = np.zeros(count, np.bool_) if batch.nulls is None else batch.nulls
         nulls, values, lengths = np.zeros(shape, np.bool_), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        for i, column in enumerate(self._columns):
+        for i, column in enumerate(() if is_few else self._columns):
             vector = batch.column(Side.VALUE, column.name).vector()
             if vector is None:
                 certain[:] = False
