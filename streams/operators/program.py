@@ -197,9 +197,7 @@ class BoundProgram:
 
     def process(self, source: str, chunk: Any, start: int, stop: int) -> None:
         if source in self._globals:
-            work = self.works[source]
-            assert isinstance(work, SourceWork)
-            work.restore(chunk, start, stop)
+            self._source(source).restore(chunk, start, stop)
             return
         self._take_round([Taken(source, chunk, start, stop, np.arange(start, stop))], start, chunk.timestamps_ms[start:stop])
 
@@ -232,13 +230,20 @@ class BoundProgram:
     def _take_all(self, parts: Sequence[Taken]) -> None:
         """Take records, those of several topics in phases if some are looked up by others."""
         parts = [part for part in parts if part.start < part.stop]
-        has_phases = bool(self._in_phases) and len(parts) > 1
-        for part in phases_of(parts) if has_phases else parts:
-            work = self.works[part.source]
-            assert isinstance(work, SourceWork)
-            work.take(part.chunk, part.start, part.stop, part.places)
-            for name in self._in_phases if has_phases else ():
+        batches = ((part.source, self._source(part.source).decoded(part)) for part in parts)
+        if not self._in_phases or len(parts) < 2:
+            for source, batch in batches:
+                self._source(source).put(batch)
+            return
+        for source, batch in phases_of([each for each in batches if len(each[1])]):
+            self._source(source).put(batch)
+            for name in self._in_phases:
                 self._take(name)
+
+    def _source(self, name: str) -> SourceWork:
+        work = self.works[name]
+        assert isinstance(work, SourceWork)
+        return work
 
     def _due(self) -> int:
         """Return behind which record of the round something is due by stream time; far away when nothing is."""
@@ -287,10 +292,8 @@ class BoundProgram:
         self._follow(None)
 
     def restore(self, source: str, chunk: Any, start: int, stop: int) -> None:
-        work = self.works[source]
-        assert isinstance(work, SourceWork)
         self._is_restoring = True
-        work.restore(chunk, start, stop)
+        self._source(source).restore(chunk, start, stop)
         self._is_restoring = False
 
     def advance(self, now_ms: int) -> None:

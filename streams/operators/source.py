@@ -20,7 +20,7 @@ from ..columns.encode import KeyEncoder
 from ..columns.evaluate import Evaluation
 from ..columns.key_forms import KeyForms
 from ..expr import WHOLE, Side, columns_used
-from ..seams import StateStore, StoreSpec
+from ..seams import StateStore, StoreSpec, Taken
 from ..vectors.expressions import Mask
 from ..windows import key_suffix_bytes, store_window
 from .operator import Bind, Cut, Operator, RawKey, Task, Wiring, Work
@@ -136,9 +136,8 @@ class SourceWork(Work):
     def process(self, batch: Batch, source: str) -> None:
         raise AssertionError("a source has no input but its topic")
 
-    def take(self, chunk: Chunk, start: int, stop: int, places: I64) -> None:
-        """Take records start..stop of a chunk; `places`: where they are in the round."""
-        batch = self._decoded(chunk, start, stop, places)
+    def put(self, batch: Batch) -> None:
+        """Keep records that were decoded, where the node is a table that is kept, and forward them."""
         if self._store is not None:
             batch = self._kept(self._store, batch, wants_old=self._wants_old)
         if len(batch):
@@ -147,7 +146,8 @@ class SourceWork(Work):
     def restore(self, chunk: Chunk, start: int, stop: int) -> None:
         """Take records into the table's store only."""
         assert self._store is not None
-        self._kept(self._store, self._decoded(chunk, start, stop, np.arange(stop - start)), wants_old=False)
+        part = Taken(self._node.name, chunk, start, stop, np.arange(stop - start))
+        self._kept(self._store, self.decoded(part), wants_old=False)
         self._task.changed(self._store.spec.name, None)
 
     def _kept(self, store: StateStore, batch: Batch, *, wants_old: bool) -> Batch:
@@ -161,8 +161,10 @@ class SourceWork(Work):
             self._task.report("late", node.name, batch, row, store.stream_time_ms)
         return kept
 
-    def _decoded(self, chunk: Chunk, start: int, stop: int, places: I64) -> Batch:
-        node, rows = self._node, np.arange(start, stop)
+    def decoded(self, part: Taken) -> Batch:
+        """Return records as rows, those that can be decoded; the others are reported."""
+        node, chunk, start, stop, places = self._node, part.chunk, part.start, part.stop, part.places
+        rows = np.arange(start, stop)
         keys = Bytes.of_spans(chunk.buffer, chunk.key_starts[start:stop], chunk.key_sizes[start:stop])
         if self._forms is not None:
             keys = self._forms.unified(keys)

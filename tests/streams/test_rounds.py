@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import logflume.streams as lf
 from logflume.log.records import Chunk, TopicPartition
 from logflume.streams import col
+from logflume.streams.columns import Batch
 from logflume.streams.operators.source import SourceWork
 from logflume.streams.runtime.handlers import Handlers, OnProblem
 from logflume.streams.runtime.merge import Merger, Round
@@ -194,13 +195,13 @@ def test_inputs_that_alternate_are_taken_in_few_rounds() -> None:
 def test_what_is_looked_up_while_it_changes_is_taken_in_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each key is asked for after its row came, and again after that has changed: four steps, whatever the number of keys."""
     taken: list[int] = []
-    take = SourceWork.take
+    put = SourceWork.put
 
-    def counted(work: SourceWork, chunk: Chunk, start: int, stop: int, places: Any) -> None:
-        taken.append(stop - start)
-        take(work, chunk, start, stop, places)
+    def counted(work: SourceWork, batch: Batch) -> None:
+        taken.append(len(batch))
+        put(work, batch)
 
-    monkeypatch.setattr(SourceWork, "take", counted)
+    monkeypatch.setattr(SourceWork, "put", counted)
     keys = [b"k%d" % (n % 250) for n in range(500)]
     rows: dict[str, list[Row]] = {
         "left": [(key, b'{"id":0,"status":"asked"}', 2 * n + 1) for n, key in enumerate(keys)],
