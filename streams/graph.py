@@ -372,9 +372,11 @@ class Resolve(Node):
     """inputs = (answers, left table). Answers to what the left row still is are the result of a foreign-key join. kind TABLE.
 
     `columns` as in StreamTableJoin: over the left row, the right's with TABLE_PREFIX. `right_class`: what right rows stand for.
+    `key`: the foreign key of a left row, as in Subscribe.
     """
 
     join: JoinKind
+    key: tuple[tuple[str, Expr], ...]
     columns: tuple[tuple[str, Expr], ...]
     right_class: type[Any] | None = None
     store: str | None = None

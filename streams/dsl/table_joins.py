@@ -72,6 +72,6 @@ def foreign_key_join(
     graph.add(answer, fix=_FIX)
     node = g.Resolve(
         name=store or base, schema=schema, kind=g.EdgeKind.TABLE, inputs=(answer.name, left.node.name), join=kind,
-        columns=columns, store=store, right_class=right.schema.value_class,
+        key=key, columns=columns, store=store, right_class=right.schema.value_class,
     )  # fmt: skip
     return Table(graph, graph.add(node, fix=_FIX), base)

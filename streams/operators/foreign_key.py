@@ -1,7 +1,8 @@
 """Foreign-key joins of tables: the left side asks for the row that it names, the right side answers, at each change again.
 
 Questions go through a topic by foreign key, answers through one by left key. A left row may have changed while its answer was on
-the way: an answer carries a hash of the row that asked, and one to another row is forgotten (KIP-213).
+the way: an answer carries a hash of the row that asked, and one to another row is forgotten (KIP-213). Not where the row names
+nobody by now and so asks nothing, in an inner join: what is answered then takes back the result, for nothing else would.
 """
 
 from __future__ import annotations
@@ -360,6 +361,7 @@ class ResolveWork(Work):
         self._store = None if node.store is None else task.store(node.store)
         self._carried = self._answers.value[len(g.ANSWER) :]
         self._hash = hasher(self._left.value)
+        self._key = evaluations(node.key, is_on_table=True)
 
     def process(self, batch: Batch, source: str) -> None:
         assert batch.keys is not None
@@ -367,17 +369,30 @@ class ResolveWork(Work):
         found, _ = self._lookup.find(self._task, keys, batch)
         marks, has_answer = (batch.column(Side.VALUE, column.name).objects() for column in self._answers.value[: len(g.ANSWER)])
         hashes = self._hash(found.states(self._left.value, len(batch)))
-        rows = np.flatnonzero(np.fromiter(map(eq, hashes, marks), np.bool_, len(batch)))
+        is_asked = np.fromiter(map(eq, hashes, marks), np.bool_, len(batch))
+        counts = is_asked
+        if self._node.join is g.JoinKind.INNER and not is_asked.all():
+            counts = is_asked | ~self._asks(batch, found)
+        rows = np.flatnonzero(counts)
         if not len(rows):
             return
         shell = self._emission.shell_of(rows, None, batch.times[rows], batch)
-        is_found = np.fromiter(has_answer, np.bool_, len(batch))[rows]
+        is_found = (is_asked & np.fromiter(has_answer, np.bool_, len(batch)))[rows]
         left, answers = found.take(rows), batch.take(rows)
         columns = {(Side.VALUE, c.name.removeprefix("right:")): answers.columns[Side.VALUE, c.name] for c in self._carried}
         right = Rows(columns, None if is_found.all() else ~is_found)
         needed = left.there(len(rows)) & (is_found if self._node.join is g.JoinKind.INNER else True)
         after = self._joiner.joined(self._task, shell, left, right, needed=needed)
         self._emission.put_out(self._task, self._store, after)
+
+    def _asks(self, batch: Batch, left: Rows) -> Mask:
+        """Return which left rows name a right one as they are now."""
+        columns = {c: x for c, x in batch.columns.items() if c[0] is Side.KEY}
+        for ours, theirs in zip(batch.schema.key, self._left.key, strict=True):
+            if (Side.KEY, ours.name) in batch.columns:
+                columns[Side.KEY, theirs.name] = batch.columns[Side.KEY, ours.name]
+        rows = replace(batch, schema=self._left, columns=columns | dict(left.columns), nulls=left.gone, old=None)
+        return NewKeys.of(self._key, rows, Errors(self._task, self._node, rows, is_silent=True)).there
 
 
 def right_schema(node: g.Resolve, answers: g.Schema) -> g.Schema:
