@@ -1,8 +1,8 @@
 """Foreign-key joins of tables: the left side asks for the row that it names, the right side answers, at each change again.
 
 Questions go through a topic by foreign key, answers through one by left key. A left row may have changed while its answer was on
-the way: an answer carries a hash of the row that asked, and one to another row is forgotten (KIP-213). Not where the row names
-nobody by now and so asks nothing, in an inner join: what is answered then takes back the result, for nothing else would.
+the way: an answer carries a hash of the row that asked, and one to another row is forgotten (KIP-213). In an inner join all left
+rows that name nobody stand for the same: from one to the next of them nothing is asked, which could take back a result.
 """
 
 from __future__ import annotations
@@ -122,13 +122,17 @@ class SubscribeWork(Work):
         if len(rows):
             what = np.where(is_forgotten, FORGET, asks[rows])
             keys = new.columns(old, self._node.schema.key, rows, is_forgotten | (what == DROP))
-            self._forward(batch, rows, what, keys)
+            marks = self._hash(rows_of(batch, self._left.value))
+            if self._node.join is g.JoinKind.INNER and not new.there.all():
+                marks = [mark if there else None for mark, there in zip(marks, new.there.tolist(), strict=True)]
+            self._forward(batch, rows, what, keys, marks)
 
-    def _forward(self, batch: Batch, rows: I64, what: I64, columns: dict[ColumnId, Column]) -> None:
-        """Forward questions: of which rows, what they ask, and the foreign keys they go to."""
+    def _forward(
+        self, batch: Batch, rows: I64, what: I64, columns: dict[ColumnId, Column], marks: list[bytes | None]
+    ) -> None:  # fmt: skip
+        """Forward questions: of which rows, what they ask, the foreign keys they go to, and what stands for each row."""
         assert batch.keys is not None
         schema = self._node.schema
-        marks = self._hash(rows_of(batch, self._left.value))
         instruction, key, mark = ((Side.VALUE, column.name) for column in schema.value)
         columns[instruction] = Column.of_vector(Vector(what), len(rows), Kind.INTEGER)
         for column, values in ((key, list(batch.keys.objects())), (mark, marks)):
@@ -370,14 +374,13 @@ class ResolveWork(Work):
         marks, has_answer = (batch.column(Side.VALUE, column.name).objects() for column in self._answers.value[: len(g.ANSWER)])
         hashes = self._hash(found.states(self._left.value, len(batch)))
         is_asked = np.fromiter(map(eq, hashes, marks), np.bool_, len(batch))
-        counts = is_asked
-        if self._node.join is g.JoinKind.INNER and not is_asked.all():
-            counts = is_asked | ~self._asks(batch, found)
-        rows = np.flatnonzero(counts)
+        if self._node.join is g.JoinKind.INNER and None in marks:
+            is_asked |= np.fromiter([mark is None for mark in marks], np.bool_, len(batch)) & ~self._asks(batch, found)
+        rows = np.flatnonzero(is_asked)
         if not len(rows):
             return
         shell = self._emission.shell_of(rows, None, batch.times[rows], batch)
-        is_found = (is_asked & np.fromiter(has_answer, np.bool_, len(batch)))[rows]
+        is_found = np.fromiter(has_answer, np.bool_, len(batch))[rows]
         left, answers = found.take(rows), batch.take(rows)
         columns = {(Side.VALUE, c.name.removeprefix("right:")): answers.columns[Side.VALUE, c.name] for c in self._carried}
         right = Rows(columns, None if is_found.all() else ~is_found)
