@@ -222,6 +222,7 @@ class _Builder:
             kind=g.EdgeKind.TABLE,
             inputs=(answered.name, left.name),
             join=operator.kind,
+            key=key,
             columns=operator.columns,
         )
 
