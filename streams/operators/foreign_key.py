@@ -31,7 +31,7 @@ from ..state.values import is_plain, to_wire
 from ..vectors.expressions import Mask, Vector
 from ..windows import store_window
 from .emission import Emission, Joiner, places_of, rows_of
-from .lookups import lookup_of, stores_behind
+from .lookups import as_rows_of, lookup_of, stores_behind
 from .operator import Bind, Errors, Operator, RawKey, Task, Wiring, Work
 from .rekey import NewKeys, in_turn
 from .rows import Rows, entries_of, put_entries
@@ -390,11 +390,7 @@ class ResolveWork(Work):
 
     def _asks(self, batch: Batch, left: Rows) -> Mask:
         """Return which left rows name a right one as they are now."""
-        columns = {c: x for c, x in batch.columns.items() if c[0] is Side.KEY}
-        for ours, theirs in zip(batch.schema.key, self._left.key, strict=True):
-            if (Side.KEY, ours.name) in batch.columns:
-                columns[Side.KEY, theirs.name] = batch.columns[Side.KEY, ours.name]
-        rows = replace(batch, schema=self._left, columns=columns | dict(left.columns), nulls=left.gone, old=None)
+        rows = as_rows_of(self._left, batch, left)
         return NewKeys.of(self._key, rows, Errors(self._task, self._node, rows, is_silent=True)).there
 
 

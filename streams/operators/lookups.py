@@ -126,12 +126,7 @@ class ViewRows:
         self, task: Task, keys: Sequence[bytes | None], batch: Batch, *, as_of: Sequence[int] | None = None
     ) -> tuple[Rows, I64]:
         found, times = self._parent.find(task, keys, batch, as_of=as_of)
-        schema = self._parent.schema
-        columns = {c: x for c, x in batch.columns.items() if c[0] is Side.KEY}
-        for ours, theirs in zip(batch.schema.key, schema.key, strict=True):
-            if (Side.KEY, ours.name) in batch.columns:
-                columns[Side.KEY, theirs.name] = batch.columns[Side.KEY, ours.name]
-        rows = replace(batch, schema=schema, times=times, columns=columns | dict(found.columns), nulls=found.gone, old=None)
+        rows = replace(as_rows_of(self._parent.schema, batch, found), times=times)
         errors = Errors(task, self._node, rows)
         if self._test is not None:
             gone = ~self._test.truth(rows, errors.of(self._test))
@@ -157,6 +152,15 @@ class JoinedRows:
         needed = has_result(self._node.join, left.there(len(batch)), right.there(len(batch)))
         found = self._joiner.before(task, batch, left, right, needed=needed)
         return Rows(found.columns, found.nulls), np.maximum(left_times, right_times)
+
+
+def as_rows_of(schema: g.Schema, batch: Batch, found: Rows) -> Batch:
+    """Return rows that were found for a batch as those of their table, with its names for the keys."""
+    columns = {c: x for c, x in batch.columns.items() if c[0] is Side.KEY}
+    for ours, theirs in zip(batch.schema.key, schema.key, strict=True):
+        if (Side.KEY, ours.name) in batch.columns:
+            columns[Side.KEY, theirs.name] = batch.columns[Side.KEY, ours.name]
+    return replace(batch, schema=schema, columns=columns | dict(found.columns), nulls=found.gone, old=None)
 
 
 def has_result(kind: g.JoinKind, left: Mask, right: Mask) -> Mask:

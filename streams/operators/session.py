@@ -57,14 +57,14 @@ class SessionWork(RecordWindowsWork[SessionColumns]):
     def note_time(self, source: str, time_ms: int) -> None:
         self._clocks.observe(source, time_ms)
         if self._columns is None:
-            self._timeline.newest = max(self._timeline.newest, time_ms)
+            self._store.newest_ms = max(self._store.newest_ms, time_ms)
         else:
             self._columns.chained.note_time(time_ms)
 
     def _as_columns(self, form: ColumnsForm, store: Store, found: Found) -> SessionColumns:
         limits = Limits(self._window.gap_ms, self._wait_ms, self._keep_ms)
         return SessionColumns(
-            form, store, found, limits, newest=self._timeline.newest, emitted_to=self._closed_to,
+            form, store, found, limits, newest=self._store.newest_ms, emitted_to=self._closed_to,
             keeps_before=self._node.emit is g.Emit.COMMIT,
         )  # fmt: skip
 

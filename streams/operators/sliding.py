@@ -112,7 +112,7 @@ class SlidingWork(RecordWindowsWork[SlidingColumns]):
     def _as_columns(self, form: ColumnsForm, store: Store, found: Found) -> SlidingColumns:
         limits = Limits(self.window.size_ms, self.window.grace_ms, self._keep_ms)
         return SlidingColumns(
-            form, store, found, limits, newest=self._timeline.newest, emitted_to=self._closed_to,
+            form, store, found, limits, newest=self._store.newest_ms, emitted_to=self._closed_to,
             keeps_before=self._node.emit is g.Emit.COMMIT,
         )  # fmt: skip
 
@@ -140,7 +140,7 @@ class SlidingWork(RecordWindowsWork[SlidingColumns]):
         starts = None if self._told is None or self._told.starts is None else self._told.starts.tolist()
         for row, (key, time, clock) in enumerate(zip(keys, times, clocks, strict=True)):
             if starts is not None:
-                self._timeline.newest = max(self._timeline.newest, starts[row])
+                self._store.newest_ms = max(self._store.newest_ms, starts[row])
             if time + size < clock - grace:
                 self._task.late(self._node.name, batch, row, (time - size, clock))
                 continue

@@ -37,15 +37,6 @@ class Timeline:
         self._known_from = 0
         self._swept = NEVER
 
-    @property
-    def newest(self) -> int:
-        """The newest time that entries had, also some that are gone."""
-        return self.store.newest_ms
-
-    @newest.setter
-    def newest(self, time: int) -> None:
-        self.store.newest_ms = time
-
     def start(self) -> None:
         """Begin: the store is restored, no record has moved its time yet, and all that it has is written."""
         if self.store.stored_count > _READ_AT_START:
@@ -56,7 +47,7 @@ class Timeline:
 
     def _forget_all(self) -> None:
         """Know nothing of what is written, which is all that there is."""
-        self._times, self._read, self._known_from = {}, set(), self.newest + 1
+        self._times, self._read, self._known_from = {}, set(), self.store.newest_ms + 1
 
     def _note(self, key: bytes, time: int) -> bool:
         """Note that a key has an entry at a time; return whether that is new."""

@@ -265,8 +265,8 @@ class Store:
         As long as they are on disk, they are found though they have expired: so it is with those in memory.
         """
         assert self.layout is not None, "only entries by time are found so"
-        ordered = sorted(keys)
-        if self._db is None or not ordered:
+        wanted = list(keys)
+        if self._db is None or not wanted:
             return
         resident, changed, decode = self.resident, self.dirty, self.codec.decode
         for segment in _segments_of(self._db, self._prefix, self.layout.segment_ms):
@@ -275,7 +275,7 @@ class Store:
                 continue
             head = self._prefix + segment.to_bytes(WINDOW_START_BYTES, "big")
             first, last = (time.to_bytes(WINDOW_START_BYTES, "big") for time in (max(low, segment), end))
-            spans = sorted((head + key + first, head + key + last) for key in ordered)
+            spans = sorted((head + key + first, head + key + last) for key in wanted)
             for number, disk_key, data in self._db.scan_each(spans, after_prefix(head)):
                 if len(disk_key) != len(spans[number][0]):
                     continue  # of a longer record key, which lies between

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from logflume.log import Chunk, GroupMetadata, OffsetAndMetadata, TopicPartition, TransactionMustAbort, connect
+from logflume.log import Chunk, GroupMetadata, Log, OffsetAndMetadata, Producer, TopicPartition, TransactionMustAbort, connect
 from logflume.log.client.errors import ClientClosed
 
 from ._client_tools import WAIT_S, read, read_all, wait_until
@@ -75,13 +75,19 @@ def test_a_consumer_and_its_group_go_on_after_sigkill(tmp_path: Path) -> None:
     server.stop()
 
 
+def in_transaction(log: Log) -> Producer:
+    """Return a producer with an open transaction, its topic made."""
+    log.admin().create_topic(TOPIC)
+    producer = log.producer(transactional_id="x")
+    producer.init_transactions()
+    producer.begin_transaction()
+    return producer
+
+
 def test_a_transaction_open_at_sigkill_is_aborted_and_repeated(tmp_path: Path) -> None:
     server = ServerProcess(str(tmp_path))
     with connect(server.address) as log:
-        log.admin().create_topic(TOPIC)
-        producer = log.producer(transactional_id="x")
-        producer.init_transactions()
-        producer.begin_transaction()
+        producer = in_transaction(log)
         producer.send(TOPIC, b"committed")
         producer.commit_transaction()
         producer.begin_transaction()
@@ -146,10 +152,7 @@ def test_closing_does_not_wait_long_for_the_end_of_a_transaction(tmp_path: Path,
     monkeypatch.setattr("logflume.log.client.producer.ABORT_TIMEOUT_S", 0.5)
     server = ServerProcess(str(tmp_path))
     with connect(server.address) as log:
-        log.admin().create_topic(TOPIC)
-        producer = log.producer(transactional_id="x")
-        producer.init_transactions()
-        producer.begin_transaction()
+        producer = in_transaction(log)
         producer.send(TOPIC, b"open").result(WAIT_S)
         server.kill()
         began_s = time.monotonic()

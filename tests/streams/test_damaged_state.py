@@ -15,6 +15,7 @@ import logflume.streams as lf
 from logflume.log import OffsetAndMetadata, StorageError, TopicPartition
 from logflume.log.interfaces import Log
 from logflume.streams.state import StateDamaged, TaskState
+from logflume.streams.state.disk import after_prefix
 from tests.kills._damage import WAYS, databases
 from tests.streams._instance_process import passing_on
 from tests.streams.running import embedded, read, running, until, write
@@ -82,6 +83,11 @@ def test_what_is_damaged_is_never_read_as_if_there_was_nothing(counting: Countin
     with pytest.raises(StateDamaged, match=r"is damaged .* rebuilt from the changelog"):
         for _ in state.stores["counts"].range(b"", None):
             pass
+    begin = state.db.prefix("counts")
+    end = after_prefix(begin)
+    for found in (state.db.scan_keys(begin, end), state.db.scan_each([(begin, end)], end)):
+        with pytest.raises(StateDamaged):
+            list(found)
     with pytest.raises(StateDamaged):
         reader.get_many(KEYS)
     with pytest.raises(StateDamaged):  # nothing more is committed to it
