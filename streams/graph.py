@@ -347,7 +347,7 @@ class Subscribe(Node):
 
 
 SUBSCRIPTION = (Column("instruction", INTEGER), Column("key", BYTES), Column("row", BYTES))
-"""What to do (1 forget, 2 forget and answer nothing, 3 keep and answer, 4 keep and answer if there is a row), the encoded
+"""What to do (1 forget, 2 forget and answer nothing, 3 keep and answer, 4 keep and answer quietly), the encoded
 left key, and a hash of the left row (null: deleted), by which an answer that comes too late is known."""
 
 
@@ -364,7 +364,7 @@ class Answer(Node):
 
 
 ANSWER = (Column("row", BYTES), Column("is_found", BOOLEAN))
-"""The hash of the left row that asked, and whether there is a right row."""
+"""The hash of the left row that asked, and whether there is a right row; null: there is none, and only a result is taken back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,9 @@
 Questions go through a topic by foreign key, answers through one by left key. A left row may have changed while its answer was on
 the way: an answer carries a hash of the row that asked, and one to another row is forgotten (KIP-213). In an inner join all left
 rows that name nobody stand for the same: from one to the next of them nothing is asked, which could take back a result.
+
+Any other question of an inner join is answered too, with nothing where there is no row: what came before it may be answered too
+late to count. Which left rows have a result is known, so that where none is to be taken back nothing is put out.
 """
 
 from __future__ import annotations
@@ -34,11 +37,11 @@ from .emission import Emission, Joiner, places_of, rows_of
 from .lookups import as_rows_of, lookup_of, stores_behind
 from .operator import Bind, Errors, Operator, RawKey, Task, Wiring, Work
 from .rekey import NewKeys, in_turn
-from .rows import Rows, entries_of, put_entries
+from .rows import Rows, drop_entry, entries_of, put_entries, put_entry
 from .to_table import keyed_rows
 from .versions import without_earlier
 
-FORGET, DROP, ANSWER, ANSWER_IF_THERE = 1, 2, 3, 4
+FORGET, DROP, ANSWER, ANSWER_QUIETLY = 1, 2, 3, 4
 _LENGTH_BYTES = 4
 
 
@@ -117,7 +120,7 @@ class SubscribeWork(Work):
             asks = np.where(Rows.of(batch).there(len(batch)) | ~batch.old.nulls, ANSWER, 0)
         else:
             forgets = old.there & new.there & ~new.stay(old)
-            asks = np.where(new.there, np.where(forgets, ANSWER, ANSWER_IF_THERE), np.where(old.there, DROP, 0))
+            asks = np.where(new.there, np.where(forgets, ANSWER, ANSWER_QUIETLY), np.where(old.there, DROP, 0))
         rows, is_forgotten = in_turn(forgets, asks > 0)
         if len(rows):
             what = np.where(is_forgotten, FORGET, asks[rows])
@@ -195,11 +198,11 @@ class AnswerWork(Work):
         has_right, asked = rights.there(len(batch)), np.fromiter(what, np.int64, len(batch))
         stays = ((asked != FORGET) & (asked != DROP)).tolist()
         self._subscribers.put_all(keys, lefts, stays, marks, batch.times.tolist())
-        rows = np.flatnonzero((asked != FORGET) & ((asked != ANSWER_IF_THERE) | has_right))
+        rows = np.flatnonzero(asked != FORGET)
         rights, gets = rights.take(rows), (has_right & (asked != DROP))[rows]
         times = np.where(has_right[rows], np.maximum(batch.times, right_times)[rows], batch.times[rows])
         found = [lefts[row] for row in rows.tolist()], [marks[row] for row in rows.tolist()]
-        self._answer(batch, rows, found, times, rights, gets)
+        self._answer(batch, rows, found, times, rights, gets, is_quiet=~gets & (asked[rows] == ANSWER_QUIETLY))
 
     def _take_changes(self, batch: Batch) -> None:
         assert batch.keys is not None
@@ -217,15 +220,26 @@ class AnswerWork(Work):
         self._answer(batch, which, (lefts, marks), batch.times[which], rights, rights.there(len(which)))
 
     def _answer(
-        self, batch: Batch, rows: I64, asked: tuple[list[bytes | None], list[bytes | None]], times: I64, rights: Rows, gets: Mask
+        self,
+        batch: Batch,
+        rows: I64,
+        asked: tuple[list[bytes | None], list[bytes | None]],
+        times: I64,
+        rights: Rows,
+        gets: Mask,
+        *,
+        is_quiet: Mask | None = None,
     ) -> None:
-        """Send answers: to which left rows and their marks, at which times, the right rows, and who gets them."""
+        """Send answers: to which left rows and their marks, at which times, the right rows, and who gets them.
+
+        `is_quiet`: which of the others only take back what there is.
+        """
         if not len(rows) or not self._emission.has_consumers:
             return
         after = self._emission.shell_of(rows, Bytes.of_objects(asked[0]), times, batch)
         mark, is_found, *carried = self._node.schema.value
         after.columns[Side.VALUE, mark.name] = Column.of_objects(asked[1], Kind.BYTES)
-        after.columns[Side.VALUE, is_found.name] = Column.of_vector(Vector(gets), len(rows), Kind.BOOLEAN)
+        after.columns[Side.VALUE, is_found.name] = Column.of_vector(Vector(gets, nulls=is_quiet), len(rows), Kind.BOOLEAN)
         gone = None if gets.all() else ~gets
         for column, theirs in zip(carried, self._right.value, strict=True):
             after.columns[Side.VALUE, column.name] = emptied(rights.columns[Side.VALUE, theirs.name], gone)
@@ -333,11 +347,10 @@ class ResolveOperator(Operator[g.Resolve]):
 
     def stores(self) -> tuple[StoreSpec, ...]:
         node = self.node
-        return (
-            ()
-            if node.store is None
-            else (StoreSpec(node.store, node.schema.key, node.schema.value, store_window(node.schema.window)),)
-        )
+        if node.store is None and node.join is not g.JoinKind.INNER:
+            return ()
+        fields = () if node.store is None else node.schema.value
+        return (StoreSpec(results_store(node), node.schema.key, fields, store_window(node.schema.window)),)
 
     def looks_up(self, source: str, wiring: Wiring) -> frozenset[str]:
         return stores_behind(wiring, self.node.inputs[1])
@@ -352,6 +365,11 @@ class ResolveOperator(Operator[g.Resolve]):
         return lambda task: ResolveWork(self.node, wiring, task)
 
 
+def results_store(node: g.Resolve) -> str:
+    """Return where the results are kept, or, of an inner join without a store, which left rows have one."""
+    return node.store or f"{node.name}-results"
+
+
 class ResolveWork(Work):
     """See `ResolveOperator`."""
 
@@ -363,6 +381,7 @@ class ResolveWork(Work):
         self._joiner = Joiner(node, evaluations(node.columns, is_on_table=False), self._left, right_schema(node, self._answers))
         self._emission = Emission(node, wiring, keeps_keys=True, computes=node.columns)
         self._store = None if node.store is None else task.store(node.store)
+        self._results = task.store(results_store(node)) if node.join is g.JoinKind.INNER else None
         self._carried = self._answers.value[len(g.ANSWER) :]
         self._hash = hasher(self._left.value)
         self._key = evaluations(node.key, is_on_table=True)
@@ -376,17 +395,38 @@ class ResolveWork(Work):
         is_asked = np.fromiter(map(eq, hashes, marks), np.bool_, len(batch))
         if self._node.join is g.JoinKind.INNER and None in marks:
             is_asked |= np.fromiter([mark is None for mark in marks], np.bool_, len(batch)) & ~self._asks(batch, found)
-        rows = np.flatnonzero(is_asked)
+        rows, has_right = np.flatnonzero(is_asked), np.fromiter(map(bool, has_answer), np.bool_, len(batch))
+        needed = found.there(len(batch)) & (has_right if self._node.join is g.JoinKind.INNER else True)
+        if self._results is not None:
+            is_quiet = [has is None for has in has_answer]
+            rows = np.array(self._told(self._results, batch, rows.tolist(), needed.tolist(), is_quiet), np.int64)
         if not len(rows):
             return
         shell = self._emission.shell_of(rows, None, batch.times[rows], batch)
-        is_found = np.fromiter(has_answer, np.bool_, len(batch))[rows]
-        left, answers = found.take(rows), batch.take(rows)
+        answers, is_found = batch.take(rows), has_right[rows]
         columns = {(Side.VALUE, c.name.removeprefix("right:")): answers.columns[Side.VALUE, c.name] for c in self._carried}
         right = Rows(columns, None if is_found.all() else ~is_found)
-        needed = left.there(len(rows)) & (is_found if self._node.join is g.JoinKind.INNER else True)
-        after = self._joiner.joined(self._task, shell, left, right, needed=needed)
+        after = self._joiner.joined(self._task, shell, found.take(rows), right, needed=needed[rows])
         self._emission.put_out(self._task, self._store, after)
+
+    def _told(
+        self, results: StateStore, batch: Batch, rows: list[int], has_result: Sequence[bool], is_quiet: Sequence[bool]
+    ) -> list[int]:
+        """Return the answers that are put out: all but the quiet ones that take nothing back. Keeps who has a result then."""
+        assert batch.keys is not None
+        objects: list[Any] = batch.keys.objects()
+        keys, told = [objects[row] for row in rows], list[int]()
+        had = {key: entry is not None for key, entry in zip(keys, entries_of(results, keys), strict=True)}
+        for row, key, time in zip(rows, keys, batch.times[rows].tolist(), strict=True):
+            before, has = had[key], has_result[row]
+            if before or has or not is_quiet[row]:
+                told.append(row)
+            if self._store is None and has and not before:
+                put_entry(results, key, (), time)
+            elif self._store is None and before and not has:
+                drop_entry(results, key, time)
+            had[key] = has
+        return told
 
     def _asks(self, batch: Batch, left: Rows) -> Mask:
         """Return which left rows name a right one as they are now."""

@@ -26,6 +26,8 @@ LAST_COUNTS = (*THROUGH_TOPICS, *TOPICS_BETWEEN, *COMPACTED, *_TABLES_OF_SALES)
 """Those of which only the last value of each key is one: changes of several keys meet on their way, or the topic is compacted."""
 ANY_ORDER = ("sales merged",)
 """Those whose results of one key come from several tasks: all are compared, in no order."""
+COMING_AND_GOING = ("sales foreign-grouped",)
+"""Those whose rows are in between in groups that hang on when answers come: a group that counts no rows is as one that never was."""
 FEW_KEYS = (
     *("processor", "totals of a processor", "ticking", "expiring", "sales processor", "foreign columns", "foreign keys"),
     *(name for name, kind in KINDS.items() if kind in families.FOREIGN),
