@@ -27,7 +27,7 @@ LAST_COUNTS = (*THROUGH_TOPICS, *TOPICS_BETWEEN, *COMPACTED, *_TABLES_OF_SALES)
 ANY_ORDER = ("sales merged",)
 """Those whose results of one key come from several tasks: all are compared, in no order."""
 COMING_AND_GOING = ("sales foreign-grouped",)
-"""Those whose rows are in between in groups that hang on when answers come: a group that counts no rows is as one that never was."""
+"""Those whose rows are in between in groups that hang on when answers come: one that counts no rows is as one that never was."""
 FEW_KEYS = (
     *("processor", "totals of a processor", "ticking", "expiring", "sales processor", "foreign columns", "foreign keys"),
     *(name for name, kind in KINDS.items() if kind in families.FOREIGN),
