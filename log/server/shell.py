@@ -393,7 +393,7 @@ class BrokerShell:
             _log.error("cannot start the process that compacts: %s", error)
             return
         for directory, freed_bytes in cleaned.freed_bytes.items():
-            _log.info("compacted %s: %d bytes freed", directory, freed_bytes)
+            _log.log(logging.INFO if freed_bytes > 0 else logging.DEBUG, "compacted %s: %d bytes freed", directory, freed_bytes)
         for failure in cleaned.errors:
             _log.error("%s", failure)
 
