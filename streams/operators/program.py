@@ -379,6 +379,8 @@ class BoundProgram:
     def report(self, reason: str, node: str, batch: Batch | None, row: int, cause: object) -> None:
         if isinstance(cause, LogflumeError) and cause.is_retriable:
             raise cause  # the row is not at fault: the task waits and takes it again
+        if isinstance(cause, MemoryError):
+            raise cause  # nor here: were rows left out, it could be all that come
         if self._is_restoring or (self._slice is not None and self._slice.mutes(node)):
             return
         chunk, rows = (None, None) if batch is None else (batch.chunk, batch.rows)

@@ -30,6 +30,15 @@ class StreamsError(LogflumeError):
 
     code = "STREAMS_ERROR"
 
+    @classmethod
+    def of(cls, error: Exception, who: str, doing: str) -> StreamsError:
+        """Return what tells that `who` met an error while it was `doing` something.
+
+        >>> str(StreamsError.of(MemoryError(), "task in.0", "while processing in-0 offsets 0 to 1"))
+        'task in.0: MemoryError while processing in-0 offsets 0 to 1'
+        """
+        return cls(f"{who}: {type(error).__name__} {doing}" + (f": {error}" if str(error) else ""))
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:

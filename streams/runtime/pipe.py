@@ -46,8 +46,8 @@ class Pipe:
         except LogflumeError:
             raise
         except Exception as error:
-            where = f"{chunk.topic}-{chunk.partition} from offset {chunk.offsets[start]}"
-            raise StreamsError(f"{self._name}: {type(error).__name__} while processing {where}: {error}") from error
+            doing = f"while processing {chunk.topic}-{chunk.partition} from offset {chunk.offsets[start]}"
+            raise StreamsError.of(error, self._name, doing) from error
 
     @property
     def dropped(self) -> Mapping[str, int]:

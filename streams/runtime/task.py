@@ -123,7 +123,7 @@ class Task:
             raise
         except Exception as error:
             where = f"{chunk.topic}-{chunk.partition} from offset {chunk.offsets[start]}"
-            raise StreamsError(f"task {self.name}: {type(error).__name__} while taking {where} into a table: {error}") from error
+            raise StreamsError.of(error, f"task {self.name}", f"while taking {where} into a table") from error
         self.tables[source] = max(chunk.next_offset, self.tables.get(source, 0))
         self.has_changes = True
 
@@ -190,7 +190,7 @@ class Task:
             raise
         except Exception as error:
             what = " and ".join(map(_offsets, parts))
-            raise StreamsError(f"task {self.name}: {type(error).__name__} while processing {what}: {error}") from error
+            raise StreamsError.of(error, f"task {self.name}", f"while processing {what}") from error
         self.outputs.end(run)
         for part in parts:
             part.input.processed(part)
@@ -209,7 +209,7 @@ class Task:
         except LogflumeError:
             raise
         except Exception as error:
-            raise StreamsError(f"task {self.name}: {type(error).__name__} as time goes on: {error}") from error
+            raise StreamsError.of(error, f"task {self.name}", "as time goes on") from error
         stores = self.state.stores.values() if self.state else ()
         if self.outputs.has_any or any(store.has_changes for store in stores):
             self.has_changes = True
@@ -221,7 +221,7 @@ class Task:
         except LogflumeError:
             raise
         except Exception as error:
-            raise StreamsError(f"task {self.name}: {type(error).__name__} at task commit: {error}") from error
+            raise StreamsError.of(error, f"task {self.name}", "at task commit") from error
 
     def take_outputs(self) -> list[Columns]:
         """Return the outputs since the last call, per output node and topic."""

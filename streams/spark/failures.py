@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CAUSE_CHARS_MAX = 500
+_OF_PYTHON = re.compile(r"\bMemoryError\b")
 _OF_JAVA = re.compile(r"OutOfMemoryError|exited with code 52\b|code:? 137\b|Container killed .* memory|OOMKilled")
 """What ends executors that have too little memory: their JVM says it, or by 52, or whoever has killed them."""
 
@@ -60,16 +61,22 @@ def cause_of(error: Exception) -> str:
     after = text.partition("Traceback (most recent call last):\n")[2].splitlines()
     of_python = next((line for line in after if line and not line.startswith(" ")), "")
     if of_python:
-        return of_python[:CAUSE_CHARS_MAX] + _more_memory(of_python)
+        return of_python[:CAUSE_CHARS_MAX] + more_memory(of_python)
     first = next((line.removeprefix(": ") for line in text.splitlines() if line.startswith(": ")), text)
     bottom = bottom_of(error)
     more = "" if bottom in first else f": {bottom}"
-    return first[:CAUSE_CHARS_MAX].rstrip(".") + more + _more_memory(first + more)
+    return first[:CAUSE_CHARS_MAX].rstrip(".") + more + more_memory(first + more)
 
 
-def _more_memory(cause: str) -> str:
-    if cause.startswith("MemoryError"):
+def more_memory(cause: str) -> str:
+    """Return what helps, if a cause is a want of memory; else nothing."""
+    if _OF_PYTHON.search(cause):
         return "; give Python's workers more memory, such as --conf spark.executor.pyspark.memory=2g"
+    if "Python worker exited unexpectedly" in cause:
+        return (
+            "; it crashed, or had too little memory: where spark.executor.pyspark.memory is set it bounds what a worker maps; "
+            "its libraries alone take 1g; the executor's stderr has its last words"
+        )
     if _OF_JAVA.search(cause):
         return "; give executors more memory, such as --conf spark.executor.memory=4g (of a local master: spark.driver.memory)"
     return ""

@@ -105,10 +105,8 @@ class _Running:
             raise
         except Exception as error:
             first, last = int(chunk.offsets[0]), int(chunk.offsets[-1])
-            raise StreamsError(
-                f"{self.form.subtopology}: {type(error).__name__} while processing {chunk.topic}-{chunk.partition} offsets "
-                f"{first} to {last}: {error}"
-            ) from error
+            doing = f"while processing {chunk.topic}-{chunk.partition} offsets {first} to {last}"
+            raise StreamsError.of(error, self.form.subtopology, doing) from error
 
     def observe(self, partition: int, records: int, time_ms: int) -> None:
         """Count records of a partition."""

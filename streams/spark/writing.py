@@ -40,6 +40,7 @@ from logflume.streams.runtime import StreamsError
 from logflume.streams.runtime.failures import is_fatal
 from logflume.streams.runtime.positions import read_times
 
+from .failures import more_memory
 from .ranges import OffsetRange, read_range
 from .rows import BATCH_RECORDS, RowKind, unpack_headers
 
@@ -288,7 +289,7 @@ class RowsToLog:
                 yield _said({_PARTIAL: 1})
             else:
                 kind = _PROBLEM if is_fatal(error) else _PASSING_PROBLEM
-                yield _said({_FINAL_PROBLEM if isinstance(error, StreamsError) else kind: 1}, str(error))
+                yield _said({_FINAL_PROBLEM if isinstance(error, StreamsError) else kind: 1}, f"{error}{more_memory(str(error))}")
             return
         yield _said(counts)
 

@@ -312,6 +312,21 @@ def test_what_no_single_record_caused_is_told_as_that(log: Log, tmp_path: Path) 
     assert left_out.first.startswith("a result that no single record caused: ZeroDivisionError")
 
 
+def test_no_record_is_left_out_for_a_want_of_memory(log: Log, tmp_path: Path) -> None:
+    def hungry(value: dict[str, int]) -> dict[str, int]:
+        if value["n"] == BAD:
+            raise MemoryError
+        return value
+
+    app = lf.App("callables")
+    rows(app).map_values(hungry).to("out")
+    send_json(log, "in", [("k", {"n": n}, 1000) for n in (GOOD, BAD)])
+    with running(app, log, tmp_path / "state", on_problem="skip") as engine:
+        with pytest.raises(StreamsError, match="MemoryError while processing in-0 offsets 0 to 1"):
+            until(lambda: False, engine)
+        assert engine.status().dropped == {}
+
+
 def test_the_engine_stops_with_the_cause_when_told_so(log: Log, tmp_path: Path) -> None:
     app = lf.App("callables")
     rows(app).map_values(inverse).to("out")
