@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from logflume.log import InvalidInput, LogflumeError
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+_log = logging.getLogger("logflume.streams")
 JAVA_MIN = 17
 MASTER_TIMEOUT_S = 10.0
 MASTERS = re.compile(r"spark://.+|yarn|k8s://.+|local(\[(\*|[1-9]\d*)(\s*,\s*[1-9]\d*)?\])?|local-cluster\[.+\]")
@@ -238,6 +239,7 @@ def _context(name: str, settings: SparkSettings) -> SparkContext:
         os.environ.setdefault("PYSPARK_PYTHON", python)
     with starting():
         context = SparkContext(conf=conf)
+    context._accumulatorServer.handle_error = _tell_debug  # type: ignore[method-assign]
     context.setLogLevel(str(conf.get(LOG_LEVEL)))
     if is_quiet:
         _keep_silent(context, TOLD)
@@ -258,6 +260,11 @@ def silence_py4j() -> None:
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
     return "py4j" not in Path(record.pathname).parts
+
+
+def _tell_debug(request: Any, client_address: Any) -> None:
+    """Take a connection for accumulators that ends with Spark's process as those of py4j: socketserver prints tracebacks."""
+    _log.debug("connection from %s ended", client_address, exc_info=True)
 
 
 @contextmanager
