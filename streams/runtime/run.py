@@ -21,7 +21,8 @@ from .status import EngineState, EngineStatus, LeftOut
 
 _LINE_EVERY_S = 0.5
 _WRITE_EVERY_S = 30.0
-_STOP_TIMEOUT_S = 30.0
+_STOP_TIMEOUT_S = 20.0
+"""With the closing that follows it is less than the half minute after which Kubernetes kills."""
 
 
 def run_app(
