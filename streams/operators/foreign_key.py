@@ -35,7 +35,7 @@ from ..vectors.expressions import Mask, Vector
 from ..windows import store_window
 from .emission import Emission, Joiner, places_of, rows_of
 from .lookups import as_rows_of, lookup_of, stores_behind
-from .operator import Bind, Errors, Operator, RawKey, Task, Wiring, Work
+from .operator import Bind, Cut, Errors, Operator, RawKey, Task, Wiring, Work
 from .rekey import NewKeys, in_turn
 from .rows import Rows, drop_entry, entries_of, put_entries, put_entry
 from .to_table import keyed_rows
@@ -93,6 +93,9 @@ class SubscribeOperator(Operator[g.Subscribe]):
 
     def wants_old(self, *, is_asked: bool) -> bool:
         return True
+
+    def cut(self, wiring: Wiring) -> Cut:
+        return Cut.KEYS  # the row before is of the same key
 
     def plan(self, wiring: Wiring) -> Bind:
         return lambda task: SubscribeWork(self.node, wiring.schema(self.node.inputs[0]), task)
@@ -164,6 +167,9 @@ class AnswerOperator(Operator[g.Answer]):
 
     def wants_old(self, *, is_asked: bool) -> bool:
         return True
+
+    def cut(self, wiring: Wiring) -> Cut:
+        return Cut.KEYS
 
     def plan(self, wiring: Wiring) -> Bind:
         return lambda task: AnswerWork(self.node, wiring, task)
@@ -360,6 +366,10 @@ class ResolveOperator(Operator[g.Resolve]):
 
     def wants_old(self, *, is_asked: bool) -> bool:
         return False
+
+    def cut(self, wiring: Wiring) -> Cut:
+        """Not with windows, whose rows expire."""
+        return Cut.KEYS if self.node.schema.window is None else Cut.WHOLE
 
     def plan(self, wiring: Wiring) -> Bind:
         return lambda task: ResolveWork(self.node, wiring, task)

@@ -17,7 +17,7 @@ from ..columns.evaluate import evaluations
 from ..expr import Side, columns_used
 from ..vectors.expressions import Vector
 from .emission import places_of
-from .operator import Bind, Errors, Operator, RawKey, Task, Wiring, Work
+from .operator import Bind, Cut, Errors, Operator, RawKey, Task, Wiring, Work
 from .rekey import NewKeys, in_turn
 from .versions import without_earlier
 
@@ -38,6 +38,9 @@ class RegroupOperator(Operator[g.Regroup]):
 
     def wants_old(self, *, is_asked: bool) -> bool:
         return True
+
+    def cut(self, wiring: Wiring) -> Cut:
+        return Cut.KEYS  # the row before is of the same key
 
     def plan(self, wiring: Wiring) -> Bind:
         return lambda task: RegroupWork(self.node, task)

@@ -16,8 +16,9 @@ from .chained import Changes, forward
 from .emission import Emission, Emitted
 from .entries import States
 from .folding import Folding, state_fields
-from .operator import Bind, Errors, Operator, Task, Wiring, Work
+from .operator import Bind, Cut, Errors, Operator, Task, Wiring, Work
 from .regroup import ADDED, TAKEN_OUT
+from .slices import writes_repartition
 from .to_table import keyed_rows
 
 
@@ -36,6 +37,11 @@ class TableAggregateOperator(Operator[g.TableAggregate]):
 
     def wants_old(self, *, is_asked: bool) -> bool:
         return False
+
+    def cut(self, wiring: Wiring) -> Cut:
+        """Not where what leaves at a task commit goes to a repartition topic: it is of several slices, and has an order there."""
+        has_order = self.node.emit is not g.Emit.UPDATE and writes_repartition(wiring, self.node.name)
+        return Cut.WHOLE if has_order or self.node.schema.window is not None else Cut.KEYS
 
     def plan(self, wiring: Wiring) -> Bind:
         return lambda task: TableAggregateWork(self.node, wiring, task)

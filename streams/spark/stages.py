@@ -117,7 +117,7 @@ def stages_of(
             stages.append(Stage(sub.name, work, count, _parts(merged), _BY_RANGE, written))
         else:
             takes = tuple((RowKind.REPARTITION, topic) for topic in turn.takes)
-            is_whole = region_of(sub) is None or step.state_root or step.starts or turn.following
+            is_whole = region_of(sub) is None or step.state_root or step.starts
             cut = 1 if is_whole else slices or slices_of(step, sub.shared_topics(), sub.global_topics, count, cores)
             work = TaskRunner(step, turn, slices=cut)
             wakes = _wakes(step, sub, count, cut) if takes else ()

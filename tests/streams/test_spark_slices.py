@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from functools import partial
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,10 +32,12 @@ from logflume.streams.spark.rows import RowKind
 from logflume.streams.spark.stages import SLICES_FROM_RECORDS, SLICES_MAX, stages_of
 from logflume.streams.spark.steps import StepPlan, region_of
 
+from . import _family_apps as families
 from ._slice_apps import JOINS, OTHERS, loader, make_plan
 from ._spark_apps import without_firsts
 
 PARTITIONS = 2
+TABLES = ("table-left", "table-outer", "table-and-regrouped", "table-grouped", "reduced", *families.FOREIGN)
 IN_ORDER = ("inner", "self", "updates", "looked-up", "global", "global-left")
 """Kinds whose results each have a record that causes them alone: they leave in one order, whatever the commits."""
 Sent = tuple[str, int, bytes | None, bytes | None, int, Headers]
@@ -112,12 +115,17 @@ def kernels() -> None:
 
 
 @settings(max_examples=8, deadline=None)
-@given(kind=st.sampled_from((*JOINS, *OTHERS)), seed=st.integers(0, 2**32), length=st.integers(0, 120), slices=st.integers(2, 3))
+@given(
+    kind=st.sampled_from((*JOINS, *OTHERS, *TABLES)),
+    seed=st.integers(0, 2**32),
+    length=st.integers(0, 120),
+    slices=st.integers(2, 3),
+)
 def test_slices_together_equal_the_whole(log: Log, kind: str, seed: int, length: int, slices: int) -> None:
     check_slices_equal_the_whole(log, kind, make_records(seed, length, partitions_of(kind)), slices)
 
 
-@pytest.mark.parametrize("kind", [*JOINS, *OTHERS])
+@pytest.mark.parametrize("kind", [*JOINS, *OTHERS, *TABLES])
 def test_slices_of_each_kind_equal_the_whole(log: Log, kind: str) -> None:
     check_slices_equal_the_whole(log, kind, make_records(1, 120, partitions_of(kind)), 2)
 
@@ -138,6 +146,11 @@ def test_which_sliding_windows_are_seen_hangs_on_those_of_other_slices_too(
         check_slices_equal_the_whole(log, "short-sliding", records, 2)
 
 
+def load_of(name: str, kind: str, sales: str, refunds: str) -> partial[Plan]:
+    make = families.make_plan if kind in TABLES else make_plan
+    return partial(make, name, kind, sales, refunds)
+
+
 def partitions_of(kind: str) -> int:
     return PARTITIONS if kind.endswith("then-windowed") else 1
 
@@ -149,7 +162,7 @@ def check_slices_equal_the_whole(log: Log, kind: str, records: list[Sent], slice
     for topic in topics:
         log.admin().create_topic(topic, partitions=partitions)
     send(log, name, records)
-    load = loader(name, kind, *topics)
+    load = load_of(name, kind, *topics)
     plan = load()
     ranges = plan_backfill(load, log.where).ranges
     step = StepPlan(load, log.where, ranges, prepare_topics(plan, log.admin()).partitions, {})
@@ -200,9 +213,9 @@ def went_on(sub: SubTopology, before: Computed, records: list[Sent], latest_ms: 
     return found
 
 
-@pytest.mark.parametrize("kind", [*JOINS, *OTHERS])
+@pytest.mark.parametrize("kind", [*JOINS, *OTHERS, *TABLES])
 def test_what_can_be_cut(kind: str) -> None:
-    sub = make_plan("app", kind, "sales", "refunds").subtopologies[0]
+    sub = next(sub for sub in load_of("app", kind, "sales", "refunds")().subtopologies if sub.program.stores)
     region = region_of(sub)
     if kind == "window-of-window":
         assert region is not None
