@@ -123,6 +123,20 @@ def _with_table(app: App) -> Any:
     return app.stream("events", Event, key=str).join(app.table("users", User, key=str))
 
 
+def _tables(app: App) -> tuple[Any, Any]:
+    return app.table("events", Event, key=str), app.table("users", User, key=str)
+
+
+def _of_tables(app: App) -> Any:
+    events, users = _tables(app)
+    return events.join(users)
+
+
+def _by_foreign_key(app: App) -> Any:
+    events, users = _tables(app)
+    return events.join(users, on=col.user)
+
+
 OPERATORS: dict[str, Callable[[App], Any]] = {
     "filter and select": lambda app: app.stream("events", Event, key=str).filter(col.ok).select(col.id, gross=col.price * 1.2),
     "count": lambda app: _grouped(app).count(),
@@ -138,6 +152,9 @@ OPERATORS: dict[str, Callable[[App], Any]] = {
     "join of streams": _inner,
     "left join of streams": _left,
     "outer join of streams": _outer,
+    "join of tables": _of_tables,
+    "join on a foreign key": _by_foreign_key,
+    "count of a table's groups": lambda app: app.table("events", Event, key=str).group_by(col.page).count(),
 }
 """One of each kind."""
 

@@ -263,7 +263,9 @@ class Operator(ABC, Generic[N]):
 
     def cut(self, wiring: Wiring) -> Cut:
         """Return what it needs to work on the rows of some keys alone."""
-        return Cut.ROWS if self.is_stateless and not self.stores() else Cut.WHOLE
+        if not self.is_stateless or any(spec.window is not None for spec in self.stores()):
+            return Cut.WHOLE
+        return Cut.KEYS if self.stores() else Cut.ROWS
 
     @abstractmethod
     def plan(self, wiring: Wiring) -> Bind:

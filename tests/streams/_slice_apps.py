@@ -52,6 +52,7 @@ OTHERS = (
     "global-left",
     "global-windowed",
     "filtered-table",
+    "kept-tables",
     "sliding",
     "short-sliding",
     "sliding-kept",
@@ -138,6 +139,9 @@ def make_plan(name: str, kind: str, sales_topic: str, refunds_topic: str) -> Pla
             joined.group_by_key().window(lf.tumbling(seconds=60, grace=30_000)).aggregate(**sums).to(f"{name}-out")
         case "filtered-table":
             passing.group_by_key().aggregate(**sums).filter(col.n > 2).to(f"{name}-out")
+        case "kept-tables":
+            many = passing.group_by_key().aggregate(**sums).filter(col.n > 2, store="many")
+            many.select(n=col.n + 1, store="shown").to(f"{name}-out")
         case "sliding":
             passing.group_by_key().window(lf.sliding(seconds=20, grace=20_000)).aggregate(**sums).to(f"{name}-out")
         case "short-sliding":
