@@ -339,7 +339,7 @@ LATE = Take(commits=False)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@settings(max_examples=8)
+@settings(max_examples=6)
 @example(steps=[*ASKED, Change(0, "a", None, 1), Change(0, "a", None, 2)])
 @example(steps=[*ASKED, Change(0, "a", None, 1), Change(0, "a", None, None)])
 @example(steps=[*ASKED, Change(0, "a", None, 1), Change(0, "a", "b", 1)])
