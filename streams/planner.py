@@ -189,13 +189,54 @@ def store_joined_tables(topology: g.Topology) -> g.Topology:
     """Keep each table that is looked up, or whose rows before a change are asked for, in a store of its own name."""
     nodes = dict(topology.nodes)
     for node in topology.nodes.values():
-        for name in _looked_up(node):
-            for table in _kept_behind(nodes, node, name):
-                taken = {g.store_of(n) for n in nodes.values()}
-                if table.name in taken:
-                    raise InvalidInput(f"table {table.name!r} needs a store and its name is taken: give the table store='...'")
-                nodes[table.name] = replace(table, store=table.name)
+        found = [table for name in _looked_up(node) for table in _kept_behind(nodes, node, name)]
+        found += _joins_ahead(nodes, node)
+        for table in {table.name: table for table in found}.values():
+            taken = {g.store_of(n) for n in nodes.values()}
+            if table.name in taken:
+                raise InvalidInput(f"table {table.name!r} needs a store and its name is taken: give the table store='...'")
+            nodes[table.name] = replace(table, store=table.name)
     return replace(topology, nodes=MappingProxyType(nodes))
+
+
+def _joins_ahead(nodes: Mapping[str, g.Node], node: g.Node) -> list[Any]:
+    """Return the joins of tables whose rows before only a store of their own can tell: a side is looked up as it will be.
+
+    Rows of two such sides may go at one task commit, and neither finds the other; and whoever compares rows with those before
+    meets pairs that there never were.
+    """
+    if isinstance(node, g.TableJoin) and node.join is g.JoinKind.INNER and node.store is None:
+        return [node] if all(_is_ahead(nodes, name) and _may_go(nodes, name) for name in node.inputs) else []
+    if not isinstance(node, g.Regroup | g.Subscribe | g.Suppress | g.Filter):
+        return []
+    source = nodes[node.inputs[0]]
+    while isinstance(source, g.Filter | g.Project) and source.store is None:
+        source = nodes[source.inputs[0]]
+    is_ahead = isinstance(source, g.TableJoin) and source.store is None and _is_ahead(nodes, source.name)
+    return [source] if is_ahead else []
+
+
+def _is_ahead(nodes: Mapping[str, g.Node], name: str) -> bool:
+    """Return whether a table, when it is looked up, has rows that it puts out only at the task commit, or when they are final."""
+    match nodes[name]:
+        case g.Aggregate(emit=emit) | g.TableAggregate(emit=emit):
+            return emit is not g.Emit.UPDATE
+        case g.Resolve() | g.Rekey():
+            return False
+        case node:
+            return any(_is_ahead(nodes, source) for source in node.inputs)
+
+
+def _may_go(nodes: Mapping[str, g.Node], name: str) -> bool:
+    """Return whether rows of a table may be deleted: those of named aggregates that do not expire are there for good."""
+    match nodes[name]:
+        case g.Aggregate(window=g.SessionWindow()):
+            return True
+        case g.Aggregate(ttl_ms=None) | g.TableAggregate() as node:
+            return g.is_bare(node.schema)
+        case g.Project() as node:
+            return g.is_bare(node.schema) or _may_go(nodes, node.inputs[0])
+    return True
 
 
 def _looked_up(node: g.Node) -> tuple[str, ...]:
