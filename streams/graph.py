@@ -327,12 +327,14 @@ class StreamJoin(Node):
 class TableJoin(Node):
     """inputs = (left, right). The rows of two tables by key; a change of either side is a change of the result. kind TABLE.
 
-    `columns` as in StreamTableJoin, those of the right with TABLE_PREFIX. `store` keeps the result.
+    `columns` as in StreamTableJoin, those of the right with TABLE_PREFIX. `store` keeps the result. `takes_back`: whether a row
+    that goes takes the kept result back though the other row is gone already; planning says it.
     """
 
     join: JoinKind
     columns: tuple[tuple[str, Expr], ...]
     store: str | None = None
+    takes_back: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

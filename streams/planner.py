@@ -196,17 +196,19 @@ def store_joined_tables(topology: g.Topology) -> g.Topology:
             if table.name in taken:
                 raise InvalidInput(f"table {table.name!r} needs a store and its name is taken: give the table store='...'")
             nodes[table.name] = replace(table, store=table.name)
+    for name, node in nodes.items():
+        if isinstance(node, g.TableJoin) and _may_go_together(nodes, node):
+            nodes[name] = replace(node, takes_back=True)
     return replace(topology, nodes=MappingProxyType(nodes))
 
 
 def _joins_ahead(nodes: Mapping[str, g.Node], node: g.Node) -> list[Any]:
     """Return the joins of tables whose rows before only a store of their own can tell: a side is looked up as it will be.
 
-    Rows of two such sides may go at one task commit, and neither finds the other; and whoever compares rows with those before
-    meets pairs that there never were.
+    Whoever compares their rows with those before would meet pairs that there never were.
     """
-    if isinstance(node, g.TableJoin) and node.join is g.JoinKind.INNER and node.store is None:
-        return [node] if all(_is_ahead(nodes, name) and _may_go(nodes, name) for name in node.inputs) else []
+    if isinstance(node, g.TableJoin) and node.store is None and _may_go_together(nodes, node):
+        return [node]
     if not isinstance(node, g.Regroup | g.Subscribe | g.Suppress | g.Filter):
         return []
     source = nodes[node.inputs[0]]
@@ -214,6 +216,11 @@ def _joins_ahead(nodes: Mapping[str, g.Node], node: g.Node) -> list[Any]:
         source = nodes[source.inputs[0]]
     is_ahead = isinstance(source, g.TableJoin) and source.store is None and _is_ahead(nodes, source.name)
     return [source] if is_ahead else []
+
+
+def _may_go_together(nodes: Mapping[str, g.Node], node: g.TableJoin) -> bool:
+    """Return whether rows of both sides of an inner join may go at one task commit, so that neither finds the other."""
+    return node.join is g.JoinKind.INNER and all(_is_ahead(nodes, name) and _may_go(nodes, name) for name in node.inputs)
 
 
 def _is_ahead(nodes: Mapping[str, g.Node], name: str) -> bool:

@@ -88,8 +88,8 @@ class TableJoinWork(Work):
         kept = has_other
         if self._node.join is g.JoinKind.OUTER or (self._node.join is g.JoinKind.LEFT and is_left):
             kept = has_other | mine.there(count) if before is None else has_other | mine.there(count) | before.there(count)
-        if self._store is not None and self._node.join is g.JoinKind.INNER and mine.gone is not None:
-            entries = entries_of(self._store, batch.keys.objects())  # the other row may have gone at the same task commit
+        if self._store is not None and self._node.takes_back and mine.gone is not None:
+            entries = entries_of(self._store, batch.keys.objects())
             kept = kept | (mine.gone & np.fromiter([entry is not None for entry in entries], np.bool_, count))
         times = np.where(has_other, np.maximum(times, batch.times), batch.times)
         rows = np.flatnonzero(kept)
