@@ -18,14 +18,15 @@ from logflume.log.records import I32, I64
 from .. import graph as g
 from ..columns import Batch
 from .operator import Cut, Wiring
-from .slices import consumers_of
+from .slices import consumers_of, inputs_of
 
 
 def nodes_in_phases(wiring: Wiring, asking: Set[str]) -> frozenset[str] | None:
     """Return the nodes that take each phase before the next one: these, what keeps the rows for them, what leads there.
 
-    `asking`: those that look up what records of the sub-topology's topics change. Global tables, which are read apart, are not
-    in it. None: one of all these does not work on the rows of some keys alone.
+    What follows and works on the rows of some keys alone does so too: the rows of all phases, in order of cause, would come to it
+    one by one. `asking`: those that look up what records of the sub-topology's topics change. Global tables, which are read
+    apart, are not in it. None: one of those that it takes does not work on the rows of some keys alone.
     """
     found, waiting = set(asking), [*asking]
     consumers = {name: children for name, children in consumers_of(wiring).items() if not g.is_global(wiring.node(name))}
@@ -34,9 +35,15 @@ def nodes_in_phases(wiring: Wiring, asking: Set[str]) -> frozenset[str] | None:
         new = {name for name, children in consumers.items() if child in children} - found
         found |= new
         waiting += new
-    operators = [wiring.operators[name] for name in found]
-    is_by_key = all(each.cut(wiring) in (Cut.ROWS, Cut.KEYS) and not each.has_effects for each in operators)
-    return frozenset(found) if is_by_key else None
+    by_key = {
+        name for name, each in wiring.operators.items() if each.cut(wiring) in (Cut.ROWS, Cut.KEYS) and not each.has_effects
+    }
+    if not found <= by_key:
+        return None
+    following = by_key - {*wiring.sources, *wiring.outputs}
+    while more := {name for name in following - found if inputs_of(wiring, name) <= found}:
+        found |= more
+    return frozenset(found)
 
 
 def phases_of(batches: Sequence[tuple[str, Batch]]) -> Iterator[tuple[str, Batch]]:

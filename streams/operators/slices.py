@@ -129,7 +129,7 @@ def region_of(wiring: Wiring) -> Region | None:
         return None
     if any(_lets_go_together(wiring, name) and writes_repartition(wiring, name) for name in wiring.operators.keys() - nodes):
         return None  # what it lets go of would be dealt out on its way to the topic, where it has an order
-    inputs = {name: frozenset(_inputs(wiring, name) - nodes) for name in nodes}
+    inputs = {name: frozenset(inputs_of(wiring, name) - nodes) for name in nodes}
     stores = frozenset(spec.name for name in nodes for spec in wiring.operators[name].stores())
     over = {name: found for name, found in inputs.items() if found}
     return Region(frozenset(nodes), over, frozenset(name for name in over if cuts[name] is Cut.TIMES), stores)
@@ -146,7 +146,7 @@ def _is_placed(wiring: Wiring, name: str, nodes: set[str], cuts: Mapping[str, Cu
     """
     if any(child not in nodes or cuts[child] is Cut.TIMES for child in consumers[name]):
         return False
-    if all(wiring.schema(over).window is None for over in _inputs(wiring, name) - nodes):
+    if all(wiring.schema(over).window is None for over in inputs_of(wiring, name) - nodes):
         return True
     return not any(
         cuts[each] in _KEYED and not wiring.operators[each].keeps_windows_apart for each in _with_all_behind(name, consumers)
@@ -178,14 +178,15 @@ def consumers_of(wiring: Wiring) -> dict[str, set[str]]:
     owners = {spec.name: name for name, operator in wiring.operators.items() for spec in operator.stores()}
     found = {name: set(wiring.following(name)) for name in wiring.operators}
     for name, operator in wiring.operators.items():
-        for come in _inputs(wiring, name):
+        for come in inputs_of(wiring, name):
             for store in operator.looks_up(come, wiring):
                 if store in owners:
                     found[owners[store]].add(name)
     return found
 
 
-def _inputs(wiring: Wiring, name: str) -> set[str]:
+def inputs_of(wiring: Wiring, name: str) -> set[str]:
+    """Return the nodes whose rows a node takes."""
     return {parent for parent in wiring.operators if name in wiring.following(parent)}
 
 

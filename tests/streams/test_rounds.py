@@ -16,6 +16,7 @@ import logflume.streams as lf
 from logflume.log.records import Chunk, TopicPartition
 from logflume.streams import col
 from logflume.streams.columns import Batch
+from logflume.streams.operators.filter import FilterWork
 from logflume.streams.operators.source import SourceWork
 from logflume.streams.runtime.handlers import Handlers, OnProblem
 from logflume.streams.runtime.merge import Merger, Round
@@ -94,6 +95,19 @@ def met(app: lf.App) -> Any:
     )
 
 
+def followed(app: lf.App) -> Any:
+    """Behind what is looked up come others that go by key, of functions too, and at the end one that goes by time."""
+    found = looked_up(app).filter(lambda order: order.r_id != 1).flat_map_values(lambda order: [order.id, order.r_id or 0])
+    found.group_by_key().aggregate(0, lambda total, n: 10 * total + n, emit="update", name="each").to("each")
+    found.group_by_key().window(lf.tumbling(5)).count(emit="update").to("windows")
+    return found.map_values(lambda n: n + 1)
+
+
+def grouped(app: lf.App) -> Any:
+    left, right = tables(app)
+    return left.outer_join(right, prefix="r_").group_by(col.r_id).aggregate(n=lf.count()).to_stream()
+
+
 def of_functions(app: lf.App) -> Any:
     left, right = app.stream("left", Order, key=str), app.table("right", Order, key=str)
     return left.map_values(lambda order: Order(4 // order.id, "mapped")).left_join(right, lambda a, b: (a.id, b and b.id))
@@ -168,7 +182,8 @@ def results(task: Task, rows: dict[str, list[Row]], sizes: list[int], limit: int
 
 
 @pytest.mark.parametrize(
-    "build", [inner, outer, of_one_branch, merged, regrouped, looked_up, met, counted, of_functions, of_tables, kept]
+    "build",
+    [inner, outer, of_one_branch, merged, regrouped, looked_up, met, followed, grouped, counted, of_functions, of_tables, kept],
 )
 @settings(deadline=None, max_examples=25)
 @given(ROWS, ROWS, st.lists(st.integers(1, 30), min_size=1, max_size=4), st.integers(1, 40))
@@ -210,6 +225,28 @@ def test_what_is_looked_up_while_it_changes_is_taken_in_few_steps(monkeypatch: p
     found, rounds = results(task_of(looked_up, takes_together=True), rows, [500], 1 << 40)
     assert (rounds, sorted(taken)) == (1, [1, 249, 250, 250, 250]), "the last one, behind all of the other topic, is no round"
     assert [msgspec.json.decode(value)["r_id"] for _, value, _, _ in found[0]["out"]] == list(range(500))
+
+
+def test_what_follows_takes_few_steps_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys come as often as they will, so that rows of later phases have come before some of earlier ones."""
+    taken: list[int] = []
+    process = FilterWork.process
+
+    def counted(work: FilterWork, batch: Batch, source: str) -> None:
+        taken.append(len(batch))
+        process(work, batch, source)
+
+    monkeypatch.setattr(FilterWork, "process", counted)
+    keys = [b"k%d" % (n * n % 89) for n in range(1000)]
+    rows: dict[str, list[Row]] = {
+        "left": [(key, b'{"id":0,"status":"asked"}', 2 * n + 1) for n, key in enumerate(keys)],
+        "right": [(key, b'{"id":%d,"status":"new"}' % n, 2 * n) for n, key in enumerate(keys)],
+    }
+    task = task_of(lambda app: looked_up(app).filter(col.r_id >= 0), takes_together=True)
+    found, _ = results(task, rows, [1000], 1 << 40)
+    assert [msgspec.json.decode(value)["r_id"] for _, value, _, _ in found[0]["out"]] == list(range(1000))
+    assert sum(taken) == 1000
+    assert len(taken) <= max(Counter(keys).values()) + 1
 
 
 @pytest.mark.parametrize("what", ["versions", "keys in several forms", "windows"])
