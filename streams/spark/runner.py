@@ -363,7 +363,7 @@ class _Frames:
             frames = [frame.selectExpr(*names) for frame in frames]
         if stage.wakes:
             frames.append(_frame(self.spark, wake_rows(stage.wakes)))
-        return _union(frames).repartition(stage.count, "partition").sortWithinPartitions(*stage.order)
+        return _union(frames).repartitionById(stage.count, "partition").sortWithinPartitions(*stage.order)
 
     def _in_time(self, stage: Stage, frame: DataFrame) -> DataFrame:
         """Return the frame with the running maximum of time over the whole partition instead of that in each range."""
