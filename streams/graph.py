@@ -349,8 +349,8 @@ class Subscribe(Node):
 
 
 SUBSCRIPTION = (Column("instruction", INTEGER), Column("key", BYTES), Column("row", BYTES))
-"""What to do (1 forget, 2 forget and answer nothing, 3 keep and answer, 4 keep and answer quietly), the encoded
-left key, and a hash of the left row (null: deleted), by which an answer that comes too late is known."""
+"""What to do (1 forget, 2 forget and answer nothing, 3 keep and answer, 4 keep and answer, quietly if there is none: see
+ANSWER), the encoded left key, and a hash of the left row (null: deleted), by which an answer that comes too late is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

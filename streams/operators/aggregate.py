@@ -41,7 +41,7 @@ from .folding import state_fields
 from .operator import Bind, Cut, Errors, Merge, Operator, Partial, Task, Wiring, Work
 from .results import results_of_states
 from .session import SessionWork
-from .slices import Slice, writes_repartition
+from .slices import Slice, is_ordered_at_commit
 from .sliding import SlidingWork, is_told_by_times
 from .to_table import has_key, keyed_rows
 from .windows import window_end, windows_of
@@ -97,13 +97,9 @@ class AggregateOperator(Operator[g.Aggregate]):
         return Partial(replace(node, aggregations=(*node.aggregations, g.Aggregation(name, count()))), merge)
 
     def cut(self, wiring: Wiring) -> Cut:
-        """With time where key and time of a row say whether it moves time: one whose argument a callable refuses does not.
-
-        Not where what leaves at a task commit goes to a repartition topic: it is of several slices, and has an order there.
-        """
+        """With time where key and time of a row say whether it moves time: one whose argument a callable refuses does not."""
         node = self.node
-        has_order = node.emit is not g.Emit.UPDATE and writes_repartition(wiring, node.name)
-        if node.others or node.ttl_ms is not None or has_order:
+        if node.others or node.ttl_ms is not None or is_ordered_at_commit(wiring, node):
             return Cut.WHOLE
         match node.window:
             case None:

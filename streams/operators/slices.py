@@ -164,6 +164,11 @@ def writes_repartition(wiring: Wiring, name: str) -> bool:
     return any(isinstance(wiring.node(each), g.Repartition) for each in _with_all_behind(name, following))
 
 
+def is_ordered_at_commit(wiring: Wiring, node: g.Aggregate | g.TableAggregate) -> bool:
+    """Return whether what leaves an aggregate at a task commit, of several slices, goes to a repartition topic: ordered there."""
+    return node.emit is not g.Emit.UPDATE and writes_repartition(wiring, node.name)
+
+
 def _with_all_behind(name: str, consumers: Mapping[str, set[str]]) -> set[str]:
     found, waiting = {name}, [name]
     while waiting:

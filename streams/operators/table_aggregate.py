@@ -18,7 +18,7 @@ from .entries import States
 from .folding import Folding, state_fields
 from .operator import Bind, Cut, Errors, Operator, Task, Wiring, Work
 from .regroup import ADDED, TAKEN_OUT
-from .slices import writes_repartition
+from .slices import is_ordered_at_commit
 from .to_table import keyed_rows
 
 
@@ -39,9 +39,9 @@ class TableAggregateOperator(Operator[g.TableAggregate]):
         return False
 
     def cut(self, wiring: Wiring) -> Cut:
-        """Not where what leaves at a task commit goes to a repartition topic: it is of several slices, and has an order there."""
-        has_order = self.node.emit is not g.Emit.UPDATE and writes_repartition(wiring, self.node.name)
-        return Cut.WHOLE if has_order or self.node.schema.window is not None else Cut.KEYS
+        """Not with windows, which are behind the key."""
+        is_whole = self.node.schema.window is not None or is_ordered_at_commit(wiring, self.node)
+        return Cut.WHOLE if is_whole else Cut.KEYS
 
     def plan(self, wiring: Wiring) -> Bind:
         return lambda task: TableAggregateWork(self.node, wiring, task)

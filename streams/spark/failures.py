@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 CAUSE_CHARS_MAX = 500
 _OF_PYTHON = re.compile(r"\bMemoryError\b")
+"""How a Python worker says that it has too little."""
 _OF_JAVA = re.compile(r"OutOfMemoryError|exited with code 52\b|code:? 137\b|Container killed .* memory|OOMKilled")
 """What ends executors that have too little memory: their JVM says it, or by 52, or whoever has killed them."""
 
@@ -74,8 +75,8 @@ def more_memory(cause: str) -> str:
         return "; give Python's workers more memory, such as --conf spark.executor.pyspark.memory=2g"
     if "Python worker exited unexpectedly" in cause:
         return (
-            "; it crashed, or had too little memory: where spark.executor.pyspark.memory is set it bounds what a worker maps; "
-            "its libraries alone take 1g; the executor's stderr has its last words"
+            "; it crashed, or had too little memory: where spark.executor.pyspark.memory is set it bounds what a worker maps, "
+            "its libraries too; the executor's stderr has its last words"
         )
     if _OF_JAVA.search(cause):
         return "; give executors more memory, such as --conf spark.executor.memory=4g (of a local master: spark.driver.memory)"

@@ -243,12 +243,16 @@ def test_the_cause_of_an_executor_is_the_line_that_says_it() -> None:
         ),
         ("An error\n: a.SparkException: ExecutorLostFailure Reason: Command exited with code 52\n\tat x", "executor.memory"),
         ("Job aborted\nTraceback (most recent call last):\n  File x\nMemoryError\n", "executor.pyspark.memory"),
-        ("An error\n: a.SparkException: Python worker exited unexpectedly (crashed).\n\tat x", "executor.pyspark.memory"),
     ],
 )
 def test_who_has_too_little_memory_is_told_what_to_set(said: str, setting: str) -> None:
-    assert f"spark.{setting}" in cause_of(Exception(said))
+    assert f"--conf spark.{setting}=" in cause_of(Exception(said))
     assert "memory" not in cause_of(Exception("An error\n: java.io.IOException: No space left\n\tat x"))
+
+
+def test_of_a_worker_that_crashed_it_is_told_what_may_be() -> None:
+    said = cause_of(Exception("An error\n: a.SparkException: Python worker exited unexpectedly (crashed).\n\tat x"))
+    assert "it crashed, or had too little memory: where spark.executor.pyspark.memory is set" in said
 
 
 WITHOUT_ROOM = f"""
