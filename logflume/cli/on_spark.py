@@ -88,8 +88,12 @@ def run_on_spark(
 
     Each micro-batch is a line; with `as_json` each is an object.
     """
-    from logflume.streams.spark import run_continuously
+    from logflume.log import connect
+    from logflume.streams.runtime import EngineOptions
+    from logflume.streams.spark import checked_plan, run_continuously
 
+    with connect(address) as log:
+        checked_plan(log, load_plan, settings or EngineOptions())  # before Spark takes its seconds to start
     with (
         session_until_stopped(application, spark_settings, as_json=as_json) as (spark, stopping),
         ProgressLine(sys.stderr, as_json=as_json) as line,

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from .archives import ArchiveUnreadable
     from .archiving import Meeting, archive_topic, check_archive, keep_archiving
     from .backfill import BackfillPlan, abort_backfill, abort_together, plan_backfill, plan_together, run_backfill, run_together
-    from .batches import BatchDone, open_batches
+    from .batches import BatchDone, checked_plan, open_batches
     from .claims import is_handed_over
     from .continuous import run_continuously
     from .estimates import Estimate, HotKey, ReadOnce, StageEstimate, estimate_backfill, estimate_together
@@ -49,6 +49,7 @@ _HOME = {
     "archive_topic": "archiving",
     "check_archive": "archiving",
     "check_spark": "session",
+    "checked_plan": "batches",
     "close_session": "session",
     "cores_of": "session",
     "estimate_backfill": "estimates",
@@ -97,6 +98,7 @@ __all__ = [
     "archive_topic",
     "check_archive",
     "check_spark",
+    "checked_plan",
     "close_session",
     "cores_of",
     "estimate_backfill",

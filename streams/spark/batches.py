@@ -30,7 +30,7 @@ from logflume.log import (
 from logflume.streams.runtime import EngineOptions, OnGap, StreamsError, ensure_dead_letter_topic, prepare_topics
 from logflume.streams.runtime.opening import check_contents, check_stores
 from logflume.streams.runtime.positions import read_times, refuse_claimed, to_offsets
-from logflume.streams.runtime.topics import TopicMap
+from logflume.streams.runtime.topics import TopicMap, count_partitions
 from logflume.streams.seams import Plan
 from logflume.streams.state import Checkpoint
 
@@ -65,6 +65,20 @@ class BatchDone:
     behind: int | None
 
 
+def checked_plan(log: Log, load_plan: Callable[[], Plan], settings: EngineOptions) -> Plan:
+    """Return the plan of an application that micro-batches can compute from the topics that there are. Changes nothing.
+
+    Raises:
+        UnknownName: a source topic does not exist.
+        InvalidInput: the application asks for what a cluster cannot do, or does not fit its topics.
+    """
+    plan = load_plan()
+    turns_of(plan)  # refuses what no job computes
+    check_stores(plan, log.admin(), settings.drops)
+    count_partitions(plan, log.admin())
+    return plan
+
+
 @contextmanager
 def open_batches(
     log: Log,
@@ -84,11 +98,9 @@ def open_batches(
         failpoint: called with a name at each step of a commit (after-job, after-send-offsets, after-write, after-commit).
 
     Raises:
-        InvalidInput: the application runs elsewhere, asks for what a cluster cannot do, or does not fit its state.
+        InvalidInput: the application runs elsewhere, or does not fit its state; and as `checked_plan`.
     """
-    plan = load_plan()
-    turns_of(plan)  # refuses what no job computes
-    check_stores(plan, log.admin(), settings.drops)
+    plan = checked_plan(log, load_plan, settings)
     topics = prepare_topics(plan, log.admin())
     letters = settings.dead_letter_topic
     if letters is not None:

@@ -19,7 +19,7 @@ from logflume.streams.runtime.topics import count_partitions
 from logflume.streams.seams import Plan, SubTopology
 
 from .backfill import BackfillPlan
-from .local import ALL_CORES, Tables
+from .local import Tables
 from .ranges import OffsetRange, reachable
 from .replay import MEMORY_BYTES
 from .rows import RowKind
@@ -212,7 +212,7 @@ def _step_of(log: Log, backfill: BackfillPlan, plan: Plan, memory_bytes: int) ->
 
 def _stages_of(step: StepPlan, plan: Plan, cores: int | None) -> list[Stage]:
     if cores is None:
-        return stages_of(step, plan, records_per_range=None, cores=ALL_CORES)
+        return stages_of(step, plan, records_per_range=None, cores=None)
     size, least = RECORDS_PER_RANGE, RANGES_FROM_RECORDS
     return stages_of(step, plan, records_per_range=size, cores=cores, least=least, slices=None)
 

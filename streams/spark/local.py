@@ -23,9 +23,6 @@ from .stages import Rows, Stage, stages_of, times_before
 from .steps import Progress, StageDone, StepPlan, StepWritten
 from .writing import RowsToLog, Target, Written, plain_runs
 
-ALL_CORES = 1 << 30
-"""As many cores as there could be partitions: whoever asks for ranges gets them."""
-
 
 @dataclass(slots=True)
 class LocalResult:
@@ -113,7 +110,7 @@ class LocalRunner:
         return step_written(stage, said, time.monotonic() - begun)
 
     def _stages(self, step: StepPlan, plan: Plan) -> list[Stage]:
-        return stages_of(step, plan, records_per_range=self.records_per_range, cores=ALL_CORES, slices=self.slices)
+        return stages_of(step, plan, records_per_range=self.records_per_range, cores=None, slices=self.slices)
 
     def _run_shared(
         self,

@@ -93,11 +93,12 @@ _BY_RANGE = ("partition", "task", "seq")
 
 
 def stages_of(
-    step: StepPlan, plan: Plan, *, records_per_range: int | None, cores: int, least: int = 0, slices: int | None = 1
+    step: StepPlan, plan: Plan, *, records_per_range: int | None, cores: int | None, least: int = 0, slices: int | None = 1
 ) -> list[Stage]:
     """Return the stages of a step in the order in which they run; `records_per_range` None: replays only.
 
-    `cores`, `least`: see `worthwhile`. `slices`: of each replay that can be cut; None: see `slices_of`.
+    `cores`: how many there are to be kept busy; None: in one process, which takes ranges of just that size wherever it can.
+    `least`: see `worthwhile`. `slices`: of each replay that can be cut; None: see `slices_of`.
     """
     forms = worthwhile(forms_of(plan), step, plan, cores, least) if records_per_range else Forms({}, {})
     stages: list[Stage] = []
@@ -111,14 +112,14 @@ def stages_of(
         form = forms.by_name.get(sub.name)
         merged = form or forms.combined_readers.get(sub.name)
         if form is not None and records_per_range is not None:
-            stages.append(_range_stage(step, sub, form, forms, count, records_per_range))
+            stages.append(_range_stage(step, sub, form, forms, count, records_per_range, cores))
         if merged is not None:
             work = TaskRunner(step, turn, is_merging=True)
             stages.append(Stage(sub.name, work, count, _parts(merged), _BY_RANGE, written))
         else:
             takes = tuple((RowKind.REPARTITION, topic) for topic in turn.takes)
             is_whole = region_of(sub) is None or step.state_root or step.starts
-            cut = 1 if is_whole else slices or slices_of(step, sub.shared_topics(), sub.global_topics, count, cores)
+            cut = 1 if is_whole else slices or slices_of(step, sub.shared_topics(), sub.global_topics, count, cores or 1)
             work = TaskRunner(step, turn, slices=cut)
             wakes = _wakes(step, sub, count, cut) if takes else ()
             stages.append(
@@ -161,12 +162,14 @@ def slices_of(step: StepPlan, topics: frozenset[str], tables: frozenset[str], pa
     return max(1, min(-(-cores // busy), SLICES_MAX))
 
 
-def worthwhile(forms: Forms, step: StepPlan, plan: Plan, cores: int, least: int) -> Forms:
+def worthwhile(forms: Forms, step: StepPlan, plan: Plan, cores: int | None, least: int) -> Forms:
     """Return the forms that save time: where partitions alone leave cores idle, or entries are shuffled and not records.
 
     A range costs more CPU than the same records in a replay: its entries are encoded, shuffled, decoded and merged,
     and its tasks have to be prepared: so only a history of at least `least` offsets is cut.
     """
+    if cores is None:
+        return forms
     kept: dict[str, RangeForm] = {}
     for sub in plan.subtopologies:
         form = forms.by_name.get(sub.name)
@@ -180,14 +183,31 @@ def worthwhile(forms: Forms, step: StepPlan, plan: Plan, cores: int, least: int)
     return Forms(kept, {topic: form for topic, form in forms.combined.items() if topic in written})
 
 
-def _range_stage(step: StepPlan, sub: SubTopology, form: RangeForm, forms: Forms, count: int, records: int) -> Stage:
-    ranges = ranges_of(step, sub.program.sources[form.source], count, records)
-    topics = {out.topic for out in form.outputs.values() if out.is_repartition}
-    gives = [*_parts(form), *((RowKind.REPARTITION, topic) for topic in topics - forms.combined.keys())]
-    for topic in topics & forms.combined.keys():
-        gives += _parts(forms.combined[topic])
-    work, reads = RangeRunner(step, sub.name, ranges), frozenset({sub.program.sources[form.source]})
+def _range_stage(
+    step: StepPlan, sub: SubTopology, form: RangeForm, forms: Forms, count: int, records_max: int, cores: int | None
+) -> Stage:
+    topic = sub.program.sources[form.source]
+    total = sum(len(whole) for tp, whole in step.ranges.items() if tp.topic == topic)
+    records = records_max if cores is None else evenly(total, records_max, cores)
+    ranges = ranges_of(step, topic, count, records)
+    repartition = {out.topic for out in form.outputs.values() if out.is_repartition}
+    gives = [*_parts(form), *((RowKind.REPARTITION, each) for each in repartition - forms.combined.keys())]
+    for each in repartition & forms.combined.keys():
+        gives += _parts(forms.combined[each])
+    work, reads = RangeRunner(step, sub.name, ranges), frozenset({topic})
     return Stage(sub.name, work, len(ranges), gives=tuple(gives), is_ranged=True, reads=reads)
+
+
+def evenly(total: int, records_max: int, cores: int) -> int:
+    """Return how many offsets a range takes for all cores to be done at a time: of so many in all, at most `records_max`.
+
+    Where there are many cores a range is not shorter than a quarter of that: each gives an entry of each of its keys.
+
+    >>> evenly(5_000_000, 1_000_000, 2), evenly(5_000_000, 1_000_000, 8), evenly(5_000_000, 1_000_000, 64)
+    (833334, 625000, 250000)
+    """
+    rounds = max(-(-total // (records_max * cores)), 1)
+    return max(-(-total // (rounds * cores)), -(-records_max // 4))
 
 
 def _parts(form: RangeForm) -> tuple[Rows, ...]:

@@ -27,6 +27,8 @@ from logflume.streams.spark.failures import cause_of
 from logflume.streams.spark.probe import Probe
 from logflume.streams.spark.ranges import read_range
 
+from ..end_to_end._command import run
+from ..end_to_end._delays import DELAYS
 from ..log._server_process import ServerProcess
 from ._spark_apps import ORDERS, PARTITIONS, create_inputs, loader, make_plan, own_topics, send_orders
 
@@ -287,5 +289,18 @@ def test_a_disk_without_room_for_the_state_of_a_task(tmp_path: Path) -> None:
             assert "free space" in done.stdout
             assert own_topics(log) == before
             assert not log.admin().group_offsets("batch")
+    finally:
+        server.stop()
+
+
+def test_topics_that_are_not_there_are_named_before_spark_starts(tmp_path: Path) -> None:
+    server = ServerProcess(str(tmp_path / "log"))
+    try:
+        on_spark = ("run", str(DELAYS), "--engine", "spark", "--bootstrap", server.address)
+        refused = run(*on_spark, "--master", "spark://127.0.0.1:1", "--state-dir", str(tmp_path), code=1)
+        assert "unknown topic 'airlines'" in refused.stderr
+        assert "park" not in refused.stderr, "who waits for Spark first waits in vain"
+        with connect(server.address) as log:
+            assert not log.admin().list_topics(), "nor is anything made"
     finally:
         server.stop()

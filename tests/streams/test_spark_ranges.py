@@ -220,6 +220,14 @@ def test_ranges_are_used_where_partitions_leave_cores_idle_or_entries_are_shuffl
         assert ("RangeRunner" in [type(stage.work).__name__ for stage in short]) is (kind == "rekeyed")
 
 
+@pytest.mark.parametrize(("cores", "expected"), [(3, 21), (7, 21), (20, 20), (40, 40), (400, 80)])
+def test_ranges_are_cut_so_that_no_core_is_idle_while_others_take_the_last_ones(cores: int, expected: int) -> None:
+    plan = make_plan("app", "plain")
+    step = StepPlan(loader("app", "plain"), "nowhere:1", {SALES: OffsetRange(*SALES, 0, 2000)}, {"sales": 1}, {}, "")
+    ranged, _ = stages_of(step, plan, records_per_range=100, cores=cores)
+    assert ranged.count == expected
+
+
 def test_an_aggregate_whose_late_records_are_read_is_replayed() -> None:
     app = lf.App("late")
     counts = app.stream("sales").group_by_key().window(lf.tumbling(hours=1)).count(name="counts")
