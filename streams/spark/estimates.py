@@ -20,6 +20,7 @@ from logflume.streams.seams import Plan, SubTopology
 
 from .backfill import BackfillPlan
 from .local import Tables
+from .looks import Looks
 from .ranges import OffsetRange, reachable
 from .replay import MEMORY_BYTES
 from .rows import RowKind
@@ -214,7 +215,7 @@ def _stages_of(step: StepPlan, plan: Plan, cores: int | None) -> list[Stage]:
     if cores is None:
         return stages_of(step, plan, records_per_range=None, cores=None)
     size, least = RECORDS_PER_RANGE, RANGES_FROM_RECORDS
-    return stages_of(step, plan, records_per_range=size, cores=cores, least=least, slices=None)
+    return stages_of(step, plan, records_per_range=size, cores=cores, least=least, slices=None, look=Looks())
 
 
 def _table_topics(plan: Plan) -> frozenset[str]:

@@ -19,6 +19,7 @@ from .costs import Cost, Costed, cost_of
 from .executors import equip, meanwhile, warned_of_no_executors
 from .failures import failures_of, unless_gone
 from .kept import Kept, stage_names
+from .looks import Looks
 from .partials import RangeEnd, decode_range_end
 from .ranges import reachable
 from .replay import TaskEnd, joined_ends, later_ends
@@ -62,6 +63,7 @@ class SparkRunner:
     slices: int | None = None
     in_place_from_rows: int = IN_PLACE_FROM_ROWS
     at_once_records: int = AT_ONCE_RECORDS
+    looks: Looks = field(default_factory=Looks)
 
     @property
     def concurrency(self) -> int:
@@ -137,7 +139,8 @@ class SparkRunner:
     def stages(self, step: StepPlan, plan: Plan) -> list[Stage]:
         """Return the stages as which a step is computed here."""
         size, least = self.records_per_range, self.ranges_from_records
-        return stages_of(step, plan, records_per_range=size, cores=self.concurrency, least=least, slices=self.slices)
+        cores, slices = self.concurrency, self.slices
+        return stages_of(step, plan, records_per_range=size, cores=cores, least=least, slices=slices, look=self.looks)
 
     def _shared(
         self,

@@ -9,7 +9,7 @@ Each sub-topology is one of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from logflume.streams.runtime.task import task_name
@@ -24,6 +24,8 @@ from .turns import turns_of
 
 Rows = tuple[RowKind, str]
 """Rows of one kind and name."""
+Look = Callable[[RangeRunner, OffsetRange, int], Mapping[str, float]]
+"""Tells how many entries of each store a range of so many offsets gives for each record, by a part of a partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +90,34 @@ class Stage:
 
 SLICES_MAX = 8
 SLICES_FROM_RECORDS = 1_000_000
+LOOK_FROM_RECORDS = 1_000_000
+"""A shorter history is computed as soon as looked at."""
+ENTRIES_MAX = 0.1
+"""Entries that ranges may give for each record, if they are to save time beside a replay."""
+COMBINED_ENTRIES_MAX = 0.3
+"""Entries that may be given in place of each record of a repartition topic, if they are to be less work."""
 _BY_TIME = ("partition", "name", "time_ms", "task", "seq")
 _BY_RANGE = ("partition", "task", "seq")
 
 
 def stages_of(
-    step: StepPlan, plan: Plan, *, records_per_range: int | None, cores: int | None, least: int = 0, slices: int | None = 1
+    step: StepPlan,
+    plan: Plan,
+    *,
+    records_per_range: int | None,
+    cores: int | None,
+    least: int = 0,
+    slices: int | None = 1,
+    look: Look | None = None,
 ) -> list[Stage]:
     """Return the stages of a step in the order in which they run; `records_per_range` None: replays only.
 
     `cores`: how many there are to be kept busy; None: in one process, which takes ranges of just that size wherever it can.
-    `least`: see `worthwhile`. `slices`: of each replay that can be cut; None: see `slices_of`.
+    `least`, `look`: see `worthwhile`. `slices`: of each replay that can be cut; None: see `slices_of`.
     """
-    forms = worthwhile(forms_of(plan), step, plan, cores, least) if records_per_range else Forms({}, {})
+    forms = forms_of(plan) if records_per_range else Forms({}, {})
+    if cores is not None and records_per_range is not None:
+        forms = worthwhile(forms, step, plan, records_per_range, cores, least, look)
     stages: list[Stage] = []
     subs = {sub.name: sub for sub in plan.subtopologies}
     for turn in turns_of(plan):
@@ -162,25 +179,38 @@ def slices_of(step: StepPlan, topics: frozenset[str], tables: frozenset[str], pa
     return max(1, min(-(-cores // busy), SLICES_MAX))
 
 
-def worthwhile(forms: Forms, step: StepPlan, plan: Plan, cores: int | None, least: int) -> Forms:
+def worthwhile(forms: Forms, step: StepPlan, plan: Plan, records_max: int, cores: int, least: int, look: Look | None) -> Forms:
     """Return the forms that save time: where partitions alone leave cores idle, or entries are shuffled and not records.
 
     A range costs more CPU than the same records in a replay: its entries are encoded, shuffled, decoded and merged,
-    and its tasks have to be prepared: so only a history of at least `least` offsets is cut.
+    and its tasks have to be prepared: so only a history of at least `least` offsets is cut, and one of which a look does not show
+    that it gives entries for too many of its records.
     """
-    if cores is None:
-        return forms
-    kept: dict[str, RangeForm] = {}
+    idle, combined, refused = set[str](), dict[str, set[str]](), set[str]()
     for sub in plan.subtopologies:
         form = forms.by_name.get(sub.name)
         if form is None:
             continue
         topic = sub.program.sources[form.source]
-        lengths = [len(whole) for tp, whole in step.ranges.items() if tp.topic == topic and len(whole)]
-        if (len(lengths) < cores and sum(lengths) >= least) or any(out.topic in forms.combined for out in form.outputs.values()):
-            kept[sub.name] = form
-    written = {out.topic for form in kept.values() for out in form.outputs.values()}
+        wholes = [whole for tp, whole in step.ranges.items() if tp.topic == topic and len(whole)]
+        total = sum(map(len, wholes))
+        is_idle = len(wholes) < cores and total >= least
+        topics = {out.topic for out in form.outputs.values()} & forms.combined.keys()
+        if look is not None and total >= LOOK_FROM_RECORDS and (is_idle or topics):
+            work = RangeRunner(step, sub.name, (), frozenset(topics))
+            seen = look(work, max(wholes, key=len), evenly(total, records_max, cores))
+            is_idle = is_idle and _entries_of(form, seen) <= ENTRIES_MAX
+            refused |= {each for each in topics if _entries_of(forms.combined[each], seen) > COMBINED_ENTRIES_MAX}
+        if is_idle:
+            idle.add(sub.name)
+        combined[sub.name] = topics
+    kept = {name: form for name, form in forms.by_name.items() if name in idle or combined.get(name, set()) - refused}
+    written = {out.topic for form in kept.values() for out in form.outputs.values()} - refused
     return Forms(kept, {topic: form for topic, form in forms.combined.items() if topic in written})
+
+
+def _entries_of(form: RangeForm, seen: Mapping[str, float]) -> float:
+    return sum(seen.get(store, 0.0) for store in form.merges)
 
 
 def _range_stage(
@@ -194,7 +224,7 @@ def _range_stage(
     gives = [*_parts(form), *((RowKind.REPARTITION, each) for each in repartition - forms.combined.keys())]
     for each in repartition & forms.combined.keys():
         gives += _parts(forms.combined[each])
-    work, reads = RangeRunner(step, sub.name, ranges), frozenset({topic})
+    work, reads = RangeRunner(step, sub.name, ranges, frozenset(repartition & forms.combined.keys())), frozenset({topic})
     return Stage(sub.name, work, len(ranges), gives=tuple(gives), is_ranged=True, reads=reads)
 
 

@@ -198,12 +198,14 @@ def region_of(sub: SubTopology) -> Region | None:
 class RangeRunner:
     """The function mapped over Arrow batches with a column `partition`: runs the ranges of these numbers, in their order.
 
-    `ranges`: (number inside its partition, range), those of one partition in order of their numbers.
+    `ranges`: (number inside its partition, range), those of one partition in order of their numbers. `combined`: the repartition
+    topics of which entries are given in place of records.
     """
 
     step: StepPlan
     subtopology: str
     ranges: tuple[tuple[int, OffsetRange], ...]
+    combined: frozenset[str]
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         run = self.prepared()
@@ -218,7 +220,7 @@ class RangeRunner:
         plan = self.step.load_plan()
         forms = forms_of(plan)
         form = forms.by_name[self.subtopology]
-        readers = {node: forms.combined[out.topic] for node, out in form.outputs.items() if out.topic in forms.combined}
+        readers = {node: forms.combined[out.topic] for node, out in form.outputs.items() if out.topic in self.combined}
         return partial(self._run, plan.application, form, readers)
 
     def _run(self, application: str, form: RangeForm, readers: Mapping[str, RangeForm], log: Log, at: int, read: Read) -> Paced:
