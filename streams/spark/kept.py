@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _CUT, _CHANGELOGS, _ROWS, _DONE = "cut.json", "changelogs.json", "part-0.parquet", "_SUCCESS"
 _DIGEST_CHARS = 12
-_ROWS_VERSION = 1
+_ROWS_VERSION = 2
 """Of what the rows of a stage mean; another one where a version of this package reads them otherwise."""
 
 

@@ -28,7 +28,7 @@ ROWS = (
     "kind INT, name STRING, partition INT, time_ms BIGINT, task INT, seq BIGINT, "
     "key BINARY, value BINARY, timestamp_ms BIGINT, headers BINARY"
 )
-_NAMES = [column.split()[0] for column in ROWS.split(", ")]
+ROW_NAMES = [column.split()[0] for column in ROWS.split(", ")]
 RANGE_SHIFT = 40
 CAUSE_SHIFT = 20
 WINDOW_START_BYTES = 8
@@ -118,7 +118,7 @@ class RowWriter:
                     pa.array(seq, pa.int64()),
                     *records.columns(at, stop),
                 ],
-                names=_NAMES,
+                names=ROW_NAMES,
             )
 
 
@@ -217,7 +217,7 @@ def _bare_rows(kind: RowKind, places: Sequence[tuple[str, int]]) -> Any:
             zeros,
             nothing,
         ],
-        names=_NAMES,
+        names=ROW_NAMES,
     )
 
 

@@ -14,7 +14,7 @@ from logflume.log import connect
 from logflume.streams.seams import Plan
 
 from .at_once import AT_ONCE_RECORDS, WrittenAtOnce, fits_at_once, step_written
-from .bundles import Bundled, unbundled
+from .bundles import Bundled, Spread, passed_bytes, unbundled
 from .costs import Cost, Costed, cost_of
 from .executors import equip, meanwhile, warned_of_no_executors
 from .failures import failures_of, unless_gone
@@ -332,7 +332,7 @@ class _Frames:
         self.stages.append(stage)
         is_kept = kept is not None and kept.has(name)
         self.ways.append(f"{stage.way}{', kept' if is_kept else ''}{', read once with others' if shared is not None else ''}")
-        frame = self._input(stage).mapInArrow(Bundled(Costed(stage.work)), ROWS) if shared is None else shared
+        frame = self._input(stage).mapInArrow(_mapped(stage), ROWS) if shared is None else shared
         if kept is not None:
             frame = self._kept(kept, name, frame)
         elif shared is None:
@@ -400,6 +400,11 @@ class _Frames:
         """Return what was computed, and in what time."""
         found = zip(self.stages, self.ways, self.seconds, self.costs, strict=True)
         return [StageDone(stage.subtopology, way, stage.count, seconds, cost) for stage, way, seconds, cost in found]
+
+
+def _mapped(stage: Stage) -> Bundled:
+    """Return what is mapped over the rows of a stage."""
+    return Bundled(Costed(Spread(stage.work) if stage.takes else stage.work), passed_bytes(stage.tasks))
 
 
 def _numbers(spark: SparkSession, stage: Stage, tasks: int = 1) -> DataFrame:

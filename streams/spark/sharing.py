@@ -14,7 +14,7 @@ from typing import Any
 
 from logflume.log import Chunk, Log, connect
 
-from .bundles import bundled
+from .bundles import bundled, passed_bytes
 from .costs import Meter
 from .ranges import OffsetRange
 from .rows import ROWS
@@ -176,9 +176,10 @@ class SharedRunner:
         import pyarrow as pa
 
         numbers = (number for batch in batches for number in batch.column("partition").to_pylist())
+        limit = passed_bytes(len({whole.partition for ranges in self.ranges for whole in ranges}) or 1)
         for reader, batch in self.rows(numbers):
-            for rows in bundled(batch):
-                yield rows.append_column(READER, pa.repeat(pa.scalar(reader, pa.int32()), rows.num_rows))
+            rows = bundled(batch, limit)
+            yield rows.append_column(READER, pa.repeat(pa.scalar(reader, pa.int32()), rows.num_rows))
 
     def rows(self, numbers: Iterable[int]) -> Iterator[tuple[int, Any]]:
         """Yield (place in `works`, batch of ROWS); the CPU of reading counts for whoever is the first to take a chunk."""

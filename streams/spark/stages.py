@@ -63,6 +63,11 @@ class Stage:
             return frozenset(wanted for _, wanted in self.work.ranges)
         return frozenset(wanted for wanted in self.work.step.ranges.values() if wanted.topic in self.reads | self.tables)
 
+    @property
+    def tasks(self) -> int:
+        """How many run over all there is of a partition, each from the beginning: slices are, ranges follow each other."""
+        return len({wanted.partition for wanted in self.ranges}) or 1 if self.is_ranged else self.count
+
     def whole(self) -> Stage:
         """Return it with its tasks not cut."""
         if self.slices == 1:

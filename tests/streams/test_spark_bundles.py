@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +13,12 @@ from hypothesis import strategies as st
 
 from logflume.log import Chunk
 from logflume.streams.seams import OutputTopic
-from logflume.streams.spark.bundles import BUNDLE_BYTES, Bundled, unbundled, unpacked
+from logflume.streams.spark import bundles
+from logflume.streams.spark.bundles import BUNDLE_BYTES, Bundled, Spread, spread, unbundled, unpacked
+from logflume.streams.spark.bundles import bundled as in_bundles
+from logflume.streams.spark.partials import PartialRows, RangeEnd
 from logflume.streams.spark.replay import ChangelogRows, OutputRows
-from logflume.streams.spark.rows import RowKind, RowWriter, former_rows, row_of_bytes
+from logflume.streams.spark.rows import RowKind, RowWriter, former_rows, row_of_bytes, wake_rows
 
 PARTITIONS = 3
 OUTPUTS = {"sink": OutputTopic("out")}
@@ -113,3 +117,88 @@ def test_headers_go_along() -> None:
     ((_, _, _, none), (_, _, _, some)) = read(rows, 1)[RowKind.SINK, "out", 0]
     assert none is None
     assert some is not None
+
+
+PASSING = {"one": OutputTopic("one", is_repartition=True), "two": OutputTopic("two", is_repartition=True)}
+BY_TIME, BY_RANGE = ("partition", "name", "time_ms", "task", "seq"), ("partition", "task", "seq")
+Row = dict[str, Any]
+
+
+def sorted_as(rows: list[Row], order: tuple[str, ...]) -> list[Row]:
+    """Return rows as Spark sorts them."""
+    return sorted(rows, key=lambda row: [row[name] for name in order])
+
+
+def taken(rows: list[Row], size: int) -> list[Row]:
+    """Return the rows that a stage is given of these, if Spark gives so many in a batch."""
+    schema = row_of_bytes(RowKind.SINK, "", 0, b"").schema
+    batches = (pa.RecordBatch.from_pylist(rows[at : at + size], schema) for at in range(0, len(rows), size))
+    return [row for batch in Spread(iter)(batches) for row in batch.to_pylist()]
+
+
+@st.composite
+def passed(draw: st.DrawFn) -> list[Any]:
+    """Return batches of what some tasks, or slices of one, give to repartition topics, each in the order of time."""
+    found, are_slices = [], draw(st.booleans())
+    for task in range(draw(st.integers(1, 3))):
+        writer, steps = RowWriter(PASSING, {"one": 2, "two": 3}, 0 if are_slices else task), [0]
+        for node in draw(st.lists(st.sampled_from(["one", "two"]), max_size=4)):
+            first = len(steps)
+            steps += draw(st.lists(st.integers(0, 2), min_size=1, max_size=12))
+            causes = np.arange(first, len(steps)) * 3 + task
+            times = causes // 6 if are_slices else np.cumsum(steps)[first:]  # of slices it follows from the cause
+            keys = [draw(st.sampled_from([b"a", b"b", b"c", None])) for _ in causes]
+            chunk = Chunk.from_columns(node, keys, [b"%d" % cause for cause in causes], times.tolist())
+            found += list(writer.rows(OutputRows(node, chunk, times, causes if are_slices else None)))
+    return found
+
+
+@given(passed(), st.integers(1, 4), st.integers(1, 600), st.integers(1, 9), st.integers(0, 12))
+def test_what_a_stage_takes_comes_in_the_order_of_time(
+    batches: list[Any], size: int, limit: int, together: int, before_ms: int
+) -> None:
+    plain = [row for batch in batches for row in batch.to_pylist()]
+    rows = [row for batch in batches for row in in_bundles(batch, limit).to_pylist()]
+    assert sum(row["timestamp_ms"] for row in rows) == len(plain)
+    for row in (*plain, *rows):  # as times of a range are put right by those before it
+        row["time_ms"] = max(row["time_ms"], before_ms)
+    woken = wake_rows([0, 1]).to_pylist()
+    with mock.patch.object(bundles, "SORTED_ROWS", together):
+        assert taken(sorted_as(woken + rows, BY_TIME), size) == sorted_as(woken + plain, BY_TIME)
+
+
+RANGES = st.dictionaries(st.tuples(st.integers(0, 2), st.integers(0, 2)), st.integers(1, 40), max_size=6)
+
+
+@given(RANGES, st.integers(1, 3), st.integers(1, 300))
+def test_entries_of_ranges_come_in_the_order_of_ranges(ranges: dict[tuple[int, int], int], size: int, limit: int) -> None:
+    plain, rows = [], []
+    for (task, number), count in ranges.items():
+        writer, numbers = RowWriter({}, {"by-key": 2}, task, number=number), range(count)
+        entries = PartialRows("by-key", "store", [b"%d" % n for n in numbers], [b"x" * n for n in numbers], list(numbers))
+        batches = [batch for part in (entries, RangeEnd("sub", task, 7, {}, count, {})) for batch in writer.rows(part)]
+        plain += [row for batch in batches for row in batch.to_pylist()]
+        rows += [row for batch in batches for row in in_bundles(batch, limit).to_pylist()]
+    assert taken(sorted_as(rows, BY_RANGE), size) == sorted_as(plain, BY_RANGE)
+
+
+def test_no_more_is_held_than_may_come_behind() -> None:
+    """Tasks that one after the other give what is of one time: what came before has been given by then."""
+    batches = []
+    for task in range(20):
+        chunk = Chunk.from_columns("one", [b"a"] * 500, [b"x" * 200] * 500, [5] * 500)
+        batches += list(RowWriter(PASSING, {"one": 1}, task).rows(OutputRows("one", chunk, np.full(500, 9), None)))
+    rows = pa.Table.from_batches([in_bundles(batch, 20_000) for batch in batches]).combine_chunks().to_batches(max_chunksize=1)
+    taken_rows = given_rows = 0
+
+    def counted() -> Iterator[Any]:
+        nonlocal taken_rows
+        for row in rows:
+            taken_rows += row.column("timestamp_ms")[0].as_py()
+            yield row
+
+    with mock.patch.object(bundles, "SORTED_ROWS", 1_000):
+        for batch in spread(counted()):
+            assert taken_rows - given_rows < 3_000
+            given_rows += batch.num_rows
+    assert given_rows == 20 * 500
