@@ -306,3 +306,19 @@ def test_where_sinks_share_a_topic_ranges_keep_their_order() -> None:
     parts = run_range(form, SALES, iter([chunk]), {}, {"out": 1})
     numbers = [n >> RANGE_SHIFT for part in parts if part for batch in writer.rows(part) for n in batch.column("seq").to_pylist()]
     assert numbers == [7] * 7  # six results, and the end of the range
+
+
+def test_rows_of_several_stores_and_ranges_are_told_apart() -> None:
+    writer = RowWriter({}, {}, 0)
+    wanted: list[tuple[str, list[bytes | None]] | int] = [("a", [b"", b"k"]), ("b", [b"k"]), 1, ("b", [b"x"]), 2, 3]
+    batches = list[Any]()
+    for each in wanted:
+        if isinstance(each, int):
+            end = RangeEnd("sales", 0, each, {}, each, {})
+            batches += writer.rows(end)
+        else:
+            store, keys = each
+            batches += writer.rows(PartialRows(None, store, Chunk.from_columns("", keys, keys, [5] * len(keys))))
+    (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    found = [each.records if isinstance(each, RangeEnd) else (each.store, each.records.keys()) for each in parts_of(batch)]
+    assert found == wanted
