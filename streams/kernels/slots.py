@@ -518,3 +518,73 @@ def encode(
                 at = _put_int(out, at, ints[slot, c])
         value_sizes[i] = at - value_starts[i]
     return at
+
+
+@njit(inline="always")
+def _big_endian(data: Any, at: int, size: int) -> int:
+    value = np.int64(0)
+    for k in range(size):
+        value = (value << 8) | np.int64(data[at + k])
+    return value
+
+
+@njit(inline="always")
+def _int_size(head: int) -> int:
+    """Return how many bytes of an integer follow its head in MessagePack, -1 where it is no integer."""
+    if head < 0x80 or head >= 0xE0:
+        return 0
+    return 1 << (head & 3) if 0xCC <= head <= 0xD3 else -1
+
+
+@njit(inline="always")
+def _take_int(data: Any, at: int, size: int) -> int:
+    """Return the integer whose head is at `at`, with `size` bytes behind it."""
+    head = np.int64(data[at])
+    if size == 0:
+        return head if head < 0x80 else head - 256
+    value = _big_endian(data, at + 1, size)
+    if head >= 0xD0 and size < 8 and value >> (8 * size - 1) != 0:
+        value -= np.int64(1) << (8 * size)
+    return value
+
+
+@njit(types.int64(_IN_U8, _IN_I64, _IN_I32, types.int64, _I64, _I2, _B2), cache=True, nogil=True)
+def decode(data: Any, starts: Any, sizes: Any, version: int, times: Any, ints: Any, nulls: Any) -> int:
+    """Read encoded entries whose states are integers: their times, and states and which of them are null, [A, N].
+
+    Returns the first entry that is not of this version with A integers or nulls, N where all are. What begins as one is whole.
+    """
+    columns, count = ints.shape
+    for i in range(count):
+        if sizes[i] < 0:
+            return i
+        at, fields = starts[i], np.int64(-1)
+        if data[at] & 0xF0 == 0x90:
+            fields = data[at] & 15
+            at += 1
+        elif data[at] == 0xDC:
+            fields = _big_endian(data, at + 1, 2)
+            at += 3
+        if fields != columns + 2:
+            return i
+        for c in range(-2, columns):
+            if c >= 0:
+                nulls[c, i] = data[at] == 0xC0
+                if nulls[c, i]:
+                    ints[c, i] = 0
+                    at += 1
+                    continue
+            size = _int_size(np.int64(data[at]))
+            if size < 0:
+                return i
+            value = _take_int(data, at, size)
+            at += 1 + size
+            if c >= 0:
+                ints[c, i] = value
+            elif c == -1:
+                times[i] = value
+            elif value != version:
+                return i
+        if at != starts[i] + sizes[i]:
+            return i
+    return count

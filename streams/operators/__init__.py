@@ -1,7 +1,5 @@
 """The operators: one file each. `registry.operators()` finds them, `program.operator_program` puts them to work."""
 
-from .operator import Merge as Merge
-from .operator import Partial as Partial
 from .operator import Wiring as Wiring
 from .program import BoundProgram as BoundProgram
 from .program import OperatorProgram as OperatorProgram

@@ -9,13 +9,12 @@ ends.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from logflume.log.records import Headers
+from logflume.log.records import Chunk, Headers
 from logflume.log.schemas import BIGINT, Kind
 from logflume.log.schemas import Column as Field
 
@@ -24,9 +23,8 @@ from ..columns import Batch, Column, Old
 from ..columns.batch import ColumnId
 from ..columns.evaluate import Evaluation
 from ..expr import WHOLE, Meta, Side, columns_used
-from ..functions.totals import count
 from ..kernels import loaded_kernels
-from ..seams import State, StoreSpec
+from ..seams import StoreSpec
 from ..state.store import Store
 from ..vectors.expressions import Mask, Vector
 from ..windows import store_window
@@ -38,7 +36,8 @@ from .emission import key_decoder
 from .entries import Change, Entries, Updated
 from .expiring import ExpiringWork
 from .folding import state_fields
-from .operator import Bind, Cut, Errors, Merge, Operator, Partial, Task, Wiring, Work
+from .operator import Bind, Cut, Errors, Operator, Task, Wiring, Work
+from .partial import partial_node
 from .results import results_of_states
 from .session import SessionWork
 from .slices import Slice, is_ordered_at_commit
@@ -77,8 +76,7 @@ class AggregateOperator(Operator[g.Aggregate]):
     def wants_old(self, *, is_asked: bool) -> bool:
         return False
 
-    def partial(self) -> Partial | None:
-        """Of one range: a window's state with its number of records, which the ranges before may make late."""
+    def partial(self) -> g.Aggregate | None:
         node = self.node
         used = [aggregation.aggregator for aggregation in node.aggregations]
         is_mergeable = node.window is None or isinstance(node.window, g.TimeWindow)
@@ -88,13 +86,7 @@ class AggregateOperator(Operator[g.Aggregate]):
             return None
         if not all(each.merge is not None and all(c.type.kind in _EXACT_KINDS for c in each.state_columns) for each in used):
             return None
-        merge = merge_of(node.aggregations)
-        if node.window is None:
-            return Partial(node, merge)
-        name = "records"
-        while any(aggregation.name == name for aggregation in node.aggregations):
-            name += "_"
-        return Partial(replace(node, aggregations=(*node.aggregations, g.Aggregation(name, count()))), merge)
+        return partial_node(node)
 
     def cut(self, wiring: Wiring) -> Cut:
         """With time where key and time of a row say whether it moves time: one whose argument a callable refuses does not."""
@@ -251,6 +243,10 @@ class AggregateWork(Work):
                     form, self._store, loaded, wants_old=self._wants_old, emitted_to=self._entries.emitted_to
                 )
 
+    def absorb(self, partials: Chunk) -> int:
+        self._choose_entries()
+        return self._entries.absorb(partials)
+
     # -- results ---------------------------------------------------------------------------------------------------------
 
     def commit(self) -> None:
@@ -292,29 +288,6 @@ class AggregateWork(Work):
         if headers is not None:
             batch.set_headers(headers)
         self._task.forward(node.name, batch)
-
-
-def merge_of(aggregations: tuple[g.Aggregation, ...]) -> Merge:
-    """Return the function from the state of an entry and that of a partial entry to the state of both.
-
-    >>> merge_of((g.Aggregation("n", count()), g.Aggregation("m", count())))((1, 2), (10, 20))
-    (11, 22)
-    """
-    parts: list[tuple[Merge, int, int]] = []
-    start = 0
-    for aggregation in aggregations:
-        stop = start + len(aggregation.aggregator.state_columns)
-        assert aggregation.aggregator.merge is not None
-        parts.append((aggregation.aggregator.merge, start, stop))
-        start = stop
-
-    def merged(state: State, partial: State) -> State:
-        found: tuple[Any, ...] = ()
-        for merge, i, j in parts:
-            found += merge(state[i:j], partial[i:j])
-        return found
-
-    return parts[0][0] if len(parts) == 1 else merged
 
 
 _EXACT_KINDS = frozenset({Kind.BOOLEAN, Kind.INTEGER, Kind.BIGINT, Kind.STRING, Kind.BYTES, Kind.DATE, Kind.TIME, Kind.TIMESTAMP})

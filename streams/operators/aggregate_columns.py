@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from logflume.log.records import I64
+from logflume.log.records import I64, Chunk
 from logflume.log.schemas import Kind
 
 from .. import graph as g
 from ..columns import Bytes, Column
 from ..kernels import Kernels
 from ..seams import StoreSpec
+from ..state.codec import ENTRY_VERSION
 from ..state.columns import holds
+from ..state.order import window_starts
 from ..state.store import Store
+from ..state.windows import WINDOW_START_BYTES
 from ..vectors.expressions import Mask, Vector
 from .closing import OpenEntries, closing_wait_ms
 from .entries import Change, States, Updated
 from .operator import Reporter
+from .partial import partial_codec
 
 _KERNELS = ("count", "sum", "mean", "min", "max")
 _WHOLE = (Kind.INTEGER, Kind.BIGINT)
@@ -72,6 +76,17 @@ def columns_form(node: g.Aggregate, spec: StoreSpec) -> ColumnsForm | None:
     return ColumnsForm(node, own, tuple(parts), tuple(kinds), tuple(first_state), is_float)
 
 
+def merging_form(form: ColumnsForm) -> ColumnsForm:
+    """Return what merges partial entries: each state column of theirs is the argument of a fold into that of the entry."""
+    assert not any(form.is_float), "sums of floats depend on the order, so they have no partial form"
+    parts: list[tuple[str, int, int]] = []
+    for kernel, column, _ in form.parts:
+        parts.append((kernel if kernel in ("min", "max") else "sum", column, column))
+        if kernel == "mean":
+            parts.append(("sum", column + 1, column + 1))
+    return replace(form, parts=tuple(parts), arg_kinds=(Kind.BIGINT,) * len(form.is_float))
+
+
 class ColumnEntries:
     """Implements `entries.Entries` over `Store.columns`; from when it is made the store's entries are there."""
 
@@ -85,6 +100,7 @@ class ColumnEntries:
         self._spec = spec_of(form, loaded.slots, keeps_before)
         self._emitted_to = -1 if emitted_to is None else emitted_to
         self._open: OpenEntries | None = None
+        self._merging: Any = None
 
     def open(self) -> None:
         """Nothing to note: the entries of windows are found by their start."""
@@ -92,6 +108,22 @@ class ColumnEntries:
     # -- changes ---------------------------------------------------------------------------------------------------------
 
     def update(self, change: Change, report: Reporter, *, is_traced: bool) -> Updated | None:
+        traced = self._traced(change.count if is_traced else 0)
+        self._fold(change, self._spec, traced)
+        if not is_traced:
+            return None
+        found = change.keys if change.rows is None else change.keys.take(change.rows)
+        if change.starts is not None:
+            found = self._with_starts(*found.addresses(), np.ascontiguousarray(change.starts))
+        old = None
+        if self._wants_old:
+            old = states_of(self._form, traced.old_nulls, traced.old_ints, traced.old_floats, ~traced.had)
+        return Updated(
+            found, traced.times, change.starts, states_of(self._form, traced.nulls, traced.ints, traced.floats, None), old
+        )
+
+    def _fold(self, change: Change, spec: Any, traced: Any) -> None:
+        """Fold the arguments of a change into the entries as `spec` says."""
         self._store.settle()
         kernels, count = self._kernels, change.count
         keys, sizes = change.keys.addresses()
@@ -100,13 +132,12 @@ class ColumnEntries:
         times = np.ascontiguousarray(change.times)
         self._load(change, rows, starts)
         arguments, kept = addresses_of(change.args)
-        traced = self._traced(count if is_traced else 0)
         at = 0
         while at < count:
             at = kernels.fold(
                 self._columns.slots,
                 self._columns.before,
-                self._spec,
+                spec,
                 traced,
                 keys,
                 sizes,
@@ -120,17 +151,39 @@ class ColumnEntries:
             if at < count:
                 self._columns.make_room(1, int(sizes[rows[at]]))
         del kept
-        if not is_traced:
-            return None
-        found = change.keys if change.rows is None else change.keys.take(change.rows)
-        if change.starts is not None:
-            found = self._with_starts(*found.addresses(), starts)
-        old = None
-        if self._wants_old:
-            old = states_of(self._form, traced.old_nulls, traced.old_ints, traced.old_floats, ~traced.had)
-        return Updated(
-            found, traced.times, change.starts, states_of(self._form, traced.nulls, traced.ints, traced.floats, None), old
+
+    def absorb(self, partials: Chunk) -> int:
+        """Fold the states of partial entries, as arguments, into the entries."""
+        times, ints, nulls = self._decoded(partials)
+        sizes, rows, starts, late = partials.key_sizes, None, None, 0
+        if self._window is not None:
+            starts, sizes = window_starts(partials), sizes - WINDOW_START_BYTES
+            is_late = starts <= self._closed()
+            if is_late.any():
+                late, rows = int(ints[-1][is_late].sum()), np.flatnonzero(~is_late)
+                starts = starts[rows]
+        args = [
+            Column.of_vector(Vector(data, None, mask if mask.any() else None), len(data), Kind.BIGINT)
+            for data, mask in zip(ints, nulls, strict=True)
+        ]
+        if self._merging is None:
+            keeps_before = self._wants_old and not self._is_update
+            self._merging = spec_of(merging_form(self._form), self._kernels, keeps_before)
+        keys = Bytes.of_spans(partials.buffer, partials.key_starts, sizes)
+        self._fold(Change(keys, times, args, rows, starts), self._merging, self._traced(0))
+        return late
+
+    def _decoded(self, partials: Chunk) -> tuple[I64, I64, Mask]:
+        """Return times int64[N], states int64[A, N] and which are null of encoded entries. Raises as `EntryCodec.decode` does."""
+        columns, count = len(self._form.is_float) + (self._window is not None), len(partials)
+        times, ints, nulls = np.empty(count, np.int64), np.empty((columns, count), np.int64), np.empty((columns, count), np.bool_)
+        done = self._kernels.decode(
+            partials.buffer, partials.value_starts, partials.value_sizes, ENTRY_VERSION, times, ints, nulls
         )
+        for value in partials.slice(done, done + 1).values():
+            partial_codec(self._form.node).decode(value or b"")
+            raise AssertionError(f"the kernel does not read the entry {value!r}")
+        return times, ints, nulls
 
     def _load(self, change: Change, rows: I64, starts: I64) -> None:
         """Read entries that will change and are not in memory."""
@@ -179,8 +232,7 @@ class ColumnEntries:
 
     def closed(self) -> Updated:
         self._store.settle()
-        assert self._window is not None
-        closed = self._store.stream_time_ms - self._window.size_ms - self._window.grace_ms
+        closed = self._closed()
         self._read_closing()
         starts = self._columns.window_starts()
         slots = np.flatnonzero((starts > self._emitted_to) & (starts <= closed))
@@ -190,6 +242,10 @@ class ColumnEntries:
         by_key = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)  # type: ignore[arg-type]
         by_start = by_key[np.argsort(starts[slots[by_key]], kind="stable")]
         return self._of_slots(slots[by_start], has_before=False)
+
+    def _closed(self) -> int:
+        assert self._window is not None
+        return self._store.stream_time_ms - self._window.size_ms - self._window.grace_ms
 
     def _read_closing(self) -> None:
         """Read the entries of closing windows that have gone from memory, as some have that are or were still open."""

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import compress
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+
+from logflume.log.records import Chunk
 
 from .. import graph as g
 from ..columns import Bytes
 from ..functions.arithmetic import wrap64
 from ..functions.folds import Fold, Reduce, is_sized
-from ..seams import Entry, StateStore
+from ..seams import Entry, State, StateStore
+from ..state.windows import window_start
 from .closing import OpenEntries, closing_wait_ms
 from .entries import Change, States, Updated
 from .folding import state_fields, step
 from .operator import Reporter
+from .partial import merge_of, partial_codec
 from .rows import states_and_times
 
 
@@ -24,7 +28,7 @@ class ObjectEntries:
     """Implements `entries.Entries` over `StateStore.resident`."""
 
     def __init__(self, node: g.Aggregate, store: StateStore, *, wants_old: bool) -> None:
-        self._store, self._wants_old = store, wants_old
+        self._node, self._store, self._wants_old = node, store, wants_old
         self._fields = state_fields(node)
         self._run = _fold_function(node)
         self._window = node.window if isinstance(node.window, g.TimeWindow) else None
@@ -68,6 +72,32 @@ class ObjectEntries:
         kept = [keys[pair] for pair in pairs]
         return Updated(Bytes.of_objects(kept), times_of, None if starts is None else starts[which], states, old, which)
 
+    def absorb(self, partials: Chunk) -> int:
+        keys: list[Any] = partials.keys()
+        decode, merge, late = partial_codec(self._node).decode, merge_of(self._node.aggregations), 0
+        entries = list(map(decode, cast(list[bytes], partials.values())))
+        if self._window is not None:
+            closed = self._closed()
+            is_open = [window_start(key) > closed for key in keys]
+            late = sum(_state(entry)[-1] for entry, counts in zip(entries, is_open, strict=True) if not counts)
+            keys, entries = list(compress(keys, is_open)), list(compress(entries, is_open))
+            for each in entries:
+                each.state = _state(each)[:-1]
+        self._store.load(keys)
+        resident, dirty = self._store.resident, self._store.dirty
+        for key, partial in zip(keys, entries, strict=True):
+            entry = resident.get(key)
+            if entry is None or entry.state is None:
+                resident[key] = partial
+                if entry is None or key not in dirty:
+                    dirty[key] = None
+                continue
+            if key not in dirty:
+                dirty[key] = entry.state
+            entry.state = merge(entry.state, _state(partial))
+            entry.timestamp_ms = max(entry.timestamp_ms, partial.timestamp_ms)
+        return late
+
     def changed(self) -> Updated:
         keys, before = list(self._store.dirty), list(self._store.dirty.values())
         entries: list[Any] = list(map(self._store.resident.get, keys))
@@ -94,6 +124,11 @@ class ObjectEntries:
         states, times = states_and_times(entries)
         old = States.of(before, self._fields) if self._wants_old else None
         return Updated(Bytes.of_objects(list(keys)), times, starts, States.of(states, self._fields), old)
+
+
+def _state(partial: Entry) -> State:
+    assert partial.state is not None, "a partial entry has a state"
+    return partial.state
 
 
 def _fold_function(node: g.Aggregate) -> Any:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from logflume.log.records import I64
+from logflume.log.records import I64, Chunk
 from logflume.log.schemas import Column as Field
 
 from ..columns import Bytes, Column
@@ -80,6 +80,10 @@ class Entries(Protocol):
 
     def update(self, change: Change, report: Reporter, *, is_traced: bool) -> Updated | None:
         """Change the entries; `is_traced`: return each as it was after each pair."""
+        ...
+
+    def absorb(self, partials: Chunk) -> int:
+        """Merge the entries of a range; return how many of their records are late. See `Work.absorb`."""
         ...
 
     def changed(self) -> Updated:

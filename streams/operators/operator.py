@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from logflume.log.records import I64
+from logflume.log.records import I64, Chunk
 from logflume.log.schemas import Column, FormatSpec
 
 from .. import graph as g
@@ -29,14 +29,13 @@ from ..columns import Batch
 from ..columns.batch import ColumnId
 from ..columns.evaluate import Evaluation
 from ..expr import Side
-from ..seams import State, StateStore, StoreSpec
+from ..seams import StateStore, StoreSpec
 
 N = TypeVar("N", bound=g.Node)
 RawKey = tuple[FormatSpec, tuple[Column, ...]]
 """Format and columns of the encoded key at hand behind a node."""
 
 Reporter = Callable[[int, Exception], None]
-Merge = Callable[[State, State], State]
 
 
 class Task(Protocol):
@@ -182,21 +181,16 @@ class Work(ABC):
     def commit(self) -> None:
         """Forward what leaves at a task commit."""
 
+    def absorb(self, partials: Chunk) -> int:
+        """Merge entries that `Operator.partial` has made of a range; return how many of their records are late.
+
+        `partials`: keys and encoded entries as they are in the store of that form, none of them null. Stream time has taken that
+        of the ranges before, and not yet that of the range itself.
+        """
+        raise AssertionError("what has a partial form merges what that gives")
+
 
 Bind = Callable[[Task], Work]
-
-
-@dataclass(frozen=True, slots=True)
-class Partial:
-    """What takes a range of the input by itself, and what puts that together with the ranges before.
-
-    Attributes:
-        node: keeps partial entries; a windowed one has one more column, the number of its records.
-        merge: gives of the state of an entry and that of a partial entry the state of both.
-    """
-
-    node: g.Node
-    merge: Merge
 
 
 class Cut(IntEnum):
@@ -257,8 +251,11 @@ class Operator(ABC, Generic[N]):
         """Return whether it needs the rows before of its input; `is_asked`: a consumer needs those of this node."""
         return is_asked and self.node.kind is g.EdgeKind.TABLE
 
-    def partial(self) -> Partial | None:
-        """Return how a range of the input is taken by itself, from empty stores; None where that would not be exact."""
+    def partial(self) -> N | None:
+        """Return the node that takes a range of the input by itself, from an empty store; None where that would not be exact.
+
+        A windowed one has one more state column, the number of an entry's records. `Work.absorb` puts together what ranges give.
+        """
         return None
 
     def cut(self, wiring: Wiring) -> Cut:

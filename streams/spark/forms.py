@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from logflume.streams import graph as g
 from logflume.streams.expr import Side
 from logflume.streams.graph import TimeWindow
-from logflume.streams.operators import Merge, OperatorProgram, Partial, Wiring, operator_program
+from logflume.streams.operators import OperatorProgram, Wiring, operator_program
 from logflume.streams.seams import OutputTopic, Plan, Program, SubTopology
 
 _PLACES = frozenset({(Side.META, "ROWPARTITION"), (Side.META, "ROWOFFSET")})
@@ -28,7 +28,7 @@ class RangeForm:
         source: the node that reads.
         program: the chain and its aggregates alone; a windowed store's last column is the number of records in the entry.
         outputs: Sink and Repartition nodes that the chain writes.
-        merges: store -> function of (state, partial state).
+        merges: store -> the node that merges what is in it into its own entries.
         windows: store -> its window, for windowed ones.
     """
 
@@ -36,7 +36,7 @@ class RangeForm:
     source: str
     program: Program
     outputs: Mapping[str, OutputTopic]
-    merges: Mapping[str, Merge]
+    merges: Mapping[str, str]
     windows: Mapping[str, TimeWindow]
 
 
@@ -108,10 +108,10 @@ def range_form(sub: SubTopology) -> RangeForm | None:
     if source.kind is not g.EdgeKind.STREAM or g.store_of(source) is not None:
         return None
     chain: set[str] = {source.name}
-    partial: dict[str, Partial] = {}
+    partial: dict[str, g.Node] = {}
     if not _follow(wiring, source.name, chain, partial) or _behind(wiring, partial) & chain:
         return None
-    found = {name: partial[name].node if name in partial else operator.node for name, operator in wiring.operators.items()}
+    found = {name: partial.get(name, operator.node) for name, operator in wiring.operators.items()}
     nodes = {name: node for name, node in found.items() if name in chain or name in partial}
     outputs = {name: sub.outputs[name] for name in sub.outputs if name in chain and name != source.name}
     specs = [spec for name in partial for spec in wiring.operators[name].stores()]
@@ -120,12 +120,12 @@ def range_form(sub: SubTopology) -> RangeForm | None:
         source.name,
         operator_program(nodes, [source.name], list(outputs)),
         outputs,
-        {g.store_of(made.node) or "": made.merge for made in partial.values()},
+        {g.store_of(made) or "": name for name, made in partial.items()},
         {spec.name: spec.window for spec in specs if spec.window is not None},
     )
 
 
-def _follow(wiring: Wiring, name: str, chain: set[str], partial: dict[str, Partial]) -> bool:
+def _follow(wiring: Wiring, name: str, chain: set[str], partial: dict[str, g.Node]) -> bool:
     """Collect the nodes up to those with a partial form; False when one of them cannot be computed range by range."""
     for child in wiring.children[name]:
         if child in chain:
@@ -148,7 +148,7 @@ def _follow(wiring: Wiring, name: str, chain: set[str], partial: dict[str, Parti
     return True
 
 
-def _behind(wiring: Wiring, partial: Mapping[str, Partial]) -> Set[str]:
+def _behind(wiring: Wiring, partial: Mapping[str, g.Node]) -> Set[str]:
     """Return the names of all nodes behind the aggregates."""
     found: set[str] = set()
     waiting = list(partial)

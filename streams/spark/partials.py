@@ -18,8 +18,7 @@ import numpy as np
 
 from logflume.log import Chunk, LogflumeError, TopicPartition, key_partitions
 from logflume.log.records import I32
-from logflume.streams.graph import TimeWindow
-from logflume.streams.operators import Merge
+from logflume.streams.operators import BoundProgram
 from logflume.streams.runtime.handlers import SKIPPING, Handlers, StreamsError
 from logflume.streams.runtime.merge import Input, Run
 from logflume.streams.runtime.outputs import Columns, TaskOutputs
@@ -27,11 +26,9 @@ from logflume.streams.runtime.problems import DeadLetter, TaskProblems, letter_f
 from logflume.streams.runtime.rules import TopicRules
 from logflume.streams.runtime.status import LeftOut
 from logflume.streams.runtime.task import Task
-from logflume.streams.seams import Entry, StateStore, TaskFunction
+from logflume.streams.seams import TaskFunction
 from logflume.streams.state import TaskState
-from logflume.streams.state.codec import EntryCodec
 from logflume.streams.state.store import Store
-from logflume.streams.state.windows import window_start
 
 from .forms import RangeForm
 from .replay import LetterRows, OutputRows, accepted, letter_rows, output_rows
@@ -41,19 +38,14 @@ NO_RULES: Mapping[str, TopicRules] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class PartialRows:
-    """Entries of a store over one range: aligned keys, encoded states and timestamps in ms.
+    """Entries of a store over one range, as records: keys, encoded entries and timestamps.
 
     `topic`: the repartition topic whose partition of the key they belong to; None: they belong to the range's own partition.
     """
 
     topic: str | None
     store: str
-    keys: list[bytes]
-    values: list[bytes | None]
-    timestamps_ms: list[int]
-
-    def __len__(self) -> int:
-        return len(self.keys)
+    records: Chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +110,7 @@ class _Running:
         for name, store in self.stores.items():
             dirty = store.encode_dirty()
             if len(dirty):
-                yield PartialRows(topic, name, dirty.keys, dirty.values, dirty.timestamps_ms)
+                yield PartialRows(topic, name, dirty.chunk(topic or ""))
         clocks = {name: self.stores[name].stream_time_ms for name in self.form.windows}
         problems, left_out = dict(self.problems.counts), self.problems.left_out()
         for partition, seen in self.records.items():
@@ -214,7 +206,7 @@ class Merging:
 
     def run(self, task: Task, state: TaskState) -> Iterator[tuple[int, int]]:
         """Merge everything; yields (records, entries) of each part."""
-        codecs = {spec.name: EntryCodec(spec.columns, spec.classes) for spec in self.form.program.stores}
+        assert isinstance(task.function, BoundProgram)
         source = task.inputs[TopicPartition(self.topic, task.partition)]
         for part in self.parts:
             if isinstance(part, RangeEnd):
@@ -225,42 +217,7 @@ class Merging:
                 task.problems.add(part.problems, part.left_out)
                 yield part.records, 0
                 continue
-            entries = [codecs[part.store].decode(value) for value in part.values if value is not None]
-            late = absorb(
-                state.stores[part.store], self.form.merges[part.store], self.form.windows.get(part.store), part.keys, entries
-            )
+            late = task.function.works[self.form.merges[part.store]].absorb(part.records)
             if late:
                 task.problems.add({"late": late}, (LeftOut(part.store, self.topic, "late", late),))
-            yield 0, len(entries)
-
-
-def absorb(store: StateStore, merge: Merge, window: TimeWindow | None, keys: list[bytes], entries: list[Entry]) -> int:
-    """Merge partial entries into a store, as the compiled program changes it; return how many of their records are late."""
-    late = 0
-    if window is not None:
-        closed = store.stream_time_ms - window.size_ms - window.grace_ms
-        late = sum(_records(entry) for key, entry in zip(keys, entries, strict=True) if window_start(key) <= closed)
-        found = [(key, entry) for key, entry in zip(keys, entries, strict=True) if window_start(key) > closed]
-        keys = [key for key, _ in found]
-        entries = [Entry(None if entry.state is None else entry.state[:-1], entry.timestamp_ms) for _, entry in found]
-    store.load(keys)
-    resident, dirty = store.resident, store.dirty
-    for key, partial in zip(keys, entries, strict=True):
-        assert partial.state is not None, "a partial entry has a state"
-        entry = resident.get(key)
-        if entry is None or entry.state is None:
-            resident[key] = partial
-            if entry is None or key not in dirty:
-                dirty[key] = None
-            continue
-        if key not in dirty:
-            dirty[key] = entry.state
-        entry.state = merge(entry.state, partial.state)
-        entry.timestamp_ms = max(entry.timestamp_ms, partial.timestamp_ms)
-    return late
-
-
-def _records(entry: Entry) -> int:
-    assert entry.state is not None, "a partial entry has a state"
-    count: int = entry.state[-1]
-    return count
+            yield 0, len(part.records)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -80,8 +79,7 @@ class RowWriter:
                 yield from self._batches(RowKind.SINK, records.topic, _Spans(records, records.headers()), targets)
             case ChangelogRows():
                 yield from self._batches(RowKind.CHANGELOG, part.store, _Lists(part.keys, part.values, part.timestamps_ms))
-            case PartialRows():
-                records = Chunk.from_columns(part.topic or "", part.keys, part.values, part.timestamps_ms)
+            case PartialRows(records=records):
                 there = None if part.topic is None else target_partitions(records, self._partitions[part.topic])
                 yield from self._batches(RowKind.PARTIAL, part.store, _Spans(records, None), there)
             case RangeEnd():
@@ -269,17 +267,17 @@ def decode_end(data: bytes) -> TaskEnd:
 
 def parts_of(batch: Any) -> Iterator[PartialRows | RangeEnd]:
     """Yield what rows of ranges stand for, in their order."""
-    kinds, names = batch.column("kind").to_pylist(), batch.column("name").to_pylist()
+    import pyarrow.compute as pc
+
+    ends = (pc.run_end_encode(batch.column(name)).run_ends.to_numpy() for name in ("kind", "name"))
     at = 0
-    for (kind, name), run in groupby(zip(kinds, names, strict=True)):
-        count = sum(1 for _ in run)
-        part = batch.slice(at, count)
-        at += count
-        values = part.column("value").to_pylist()
-        if kind == RowKind.RANGE:
-            yield from (decode_range_end(value) for value in values)
+    for end in np.union1d(*ends).tolist():
+        part = batch.slice(at, end - at)
+        at = end
+        if part.column("kind")[0].as_py() == RowKind.RANGE:
+            yield from (decode_range_end(value) for value in part.column("value").to_pylist())
         else:
-            yield PartialRows(None, name, part.column("key").to_pylist(), values, part.column("timestamp_ms").to_pylist())
+            yield PartialRows(None, part.column("name")[0].as_py(), Chunk.from_arrow("", part))
 
 
 def pack_headers(headers: Headers) -> bytes | None:

@@ -99,7 +99,7 @@ LOOK_FROM_RECORDS = 1_000_000
 """A shorter history is computed as soon as looked at."""
 ENTRIES_MAX = 0.1
 """Entries that ranges may give for each record, if they are to save time beside a replay."""
-COMBINED_ENTRIES_MAX = 0.3
+COMBINED_ENTRIES_MAX = 0.6
 """Entries that may be given in place of each record of a repartition topic, if they are to be less work."""
 _BY_TIME = ("partition", "name", "time_ms", "task", "seq")
 _BY_RANGE = ("partition", "task", "seq")

@@ -271,8 +271,7 @@ class TaskRunner:
 
     def prepared(self) -> Callable[..., Paced]:
         """Plan once, for any number of tasks; what is returned is a `Run`, to which rows that the task takes can be given."""
-        if not self.is_merging:
-            prepare_kernels(max(map(len, self.step.ranges.values()), default=0))
+        prepare_kernels(max(map(len, self.step.ranges.values()), default=0))
         plan = self.step.load_plan()
         sub = next(each for each in plan.subtopologies if each.name == self.subtopology)
         form = self._form(plan) if self.is_merging else None

@@ -11,8 +11,10 @@ from logflume import col
 from logflume.streams.planner import plan
 from logflume.streams.seams import Plan
 
-KINDS = ("windowed", "hopping", "plain", "floats", "rekeyed", "rekeyed-windowed", "two-repartitions", "split")
-EXACT = ("windowed", "hopping", "plain", "split")
+NUMBERS = ("numbers", "numbers-windowed", "numbers-compared")
+"""Kinds whose entries are kept as columns where there are kernels."""
+KINDS = ("windowed", "hopping", "plain", "floats", "rekeyed", "rekeyed-windowed", "two-repartitions", "split", *NUMBERS[:2])
+EXACT = ("windowed", "hopping", "plain", "split", *NUMBERS)
 
 
 class Sale(msgspec.Struct):
@@ -27,8 +29,16 @@ def make_plan(name: str, kind: str, topic: str = "sales") -> Plan:
     app = lf.App(name)
     sales = app.stream(topic, Sale)
     sums = {"sales": lf.count(), "total": lf.sum(col.amount), "least": lf.min(col.amount), "last_item": lf.max(col.item)}
+    numbers = {**sums, "last_item": lf.max(col.amount), "mean": lf.mean(col.amount)}
     passing = sales.filter(col.amount != 13)
     match kind:
+        case "numbers":
+            passing.group_by_key().aggregate(**numbers).to(f"{name}-out")
+        case "numbers-windowed":
+            grouped = passing.group_by_key().window(lf.hopping(seconds=60, advance=20_000, grace=5_000))
+            grouped.aggregate(**numbers).filter(col.sales > 1).to(f"{name}-out")
+        case "numbers-compared":
+            passing.group_by_key().aggregate(**numbers).filter(col.total > 100).to(f"{name}-out")
         case "windowed":
             grouped = passing.group_by_key().window(lf.tumbling(seconds=60, grace=30_000))
             grouped.aggregate(**sums).filter(col.sales > 1).to(f"{name}-out")

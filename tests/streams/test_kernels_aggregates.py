@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -15,16 +15,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import logflume.streams as lf
+from logflume.log import CorruptLog, InvalidInput
 from logflume.log.records import Chunk, TopicPartition
 from logflume.log.schemas import BIGINT, BOOLEAN, DOUBLE, INTEGER, STRING, Column
 from logflume.streams import expr as e
 from logflume.streams import graph as g
 from logflume.streams.functions import totals as a
 from logflume.streams.kernels import kernel_loader
-from logflume.streams.operators import operator_program, timeline
+from logflume.streams.operators import BoundProgram, operator_program, timeline
+from logflume.streams.operators.aggregate import AggregateOperator, AggregateWork
 from logflume.streams.seams import Entry, Program
 from logflume.streams.state import Checkpoint, TaskState
 from logflume.streams.state.disk import TaskDb
+from logflume.streams.state.store import Store
 from tests.streams.test_kernels_stateless import FIELDS, JSON, KAFKA, conditions, numbers, rows
 
 numba = pytest.importorskip("numba", reason="the kernels need numba")
@@ -537,3 +540,133 @@ def test_what_was_held_back_between_two_commits_only_is_written_nowhere(tmp_path
     (held,) = (each for name, each in state.encode_dirty().items() if "suppress" in name)
     assert [key[:1] for key in held.keys] == [b"b"]
     state.close()
+
+
+def whole_numbers_over(window: g.TimeWindow | None) -> dict[str, g.Node]:
+    """An aggregate whose entries are merged, of every kernel, and who compares its results with those of the last commit.
+
+    Over hopping windows it has as many state columns as can be kept: those of a range are one more.
+    """
+    source = g.Source(name="in", schema=g.Schema(KEY, FIELDS), kind=STREAM, topic="in", key_format=KAFKA, value_format=JSON)
+    i, big, x = (e.ColumnRef(e.Side.VALUE, name, kind) for name, kind in (("i", INTEGER), ("big", BIGINT), ("x", DOUBLE)))
+    parts = [
+        g.Aggregation("n", a.count()), g.Aggregation("xs", a.count(), (x,)), g.Aggregation("s", a.total(BIGINT), (big,)),
+        g.Aggregation("a", a.mean(INTEGER), (i,)), g.Aggregation("m", a.least(INTEGER), (i,)),
+        g.Aggregation("o", a.greatest(BIGINT), (big,)),
+    ]  # fmt: skip
+    if window is not None and window.advance_ms < window.size_ms:
+        parts += [g.Aggregation(f"m{number}", a.least(BIGINT), (big,)) for number in range(6)]
+    schema = g.Schema(KEY, tuple(Column(part.name, part.aggregator.type) for part in parts), window=window)
+    table = g.Aggregate(
+        name="counted", inputs=("in",), schema=schema, kind=TABLE, store="counts", aggregations=tuple(parts), window=window
+    )
+    few = e.Binary(e.BinaryOp.LT, e.ColumnRef(e.Side.VALUE, "n", BIGINT), e.Literal(20, BIGINT), BOOLEAN)
+    some = g.Filter(name="some", inputs=("counted",), schema=schema, kind=TABLE, predicate=few)
+    sink = g.Sink(name="out", inputs=("some",), schema=schema, kind=TABLE, topic="out", key_format=KAFKA, value_format=JSON)
+    return {node.name: node for node in (source, table, some, sink)}
+
+
+NO_NUMBERS = [b'{"i":null,"big":null,"x":null}', b"{}"]
+LARGE = [b'{"i":%d,"big":%d,"x":1}' % (i, big) for i, big in [(-(2**31), 2**63 - 1), (2**31 - 1, -(2**63)), (200, -200)]]
+
+
+def range_of(nodes: dict[str, g.Node], chunk: Chunk, *, has_kernels: bool) -> tuple[Chunk, int, int]:
+    """Return the entries that an aggregate makes of a range by itself, its stream time, and how many records are late in it."""
+    operator = AggregateOperator(cast(g.Aggregate, nodes["counted"]))
+    made = operator.partial()
+    assert made is not None
+    program = operator_program({"in": nodes["in"], "counted": made}, ["in"], [])
+    store, recorder = Store(program.stores[0]), Recorder()
+    with nullcontext() if has_kernels else kernel_loader().held_back():
+        program.bind({"counts": store}, recorder, recorder).process("in", chunk, 0, len(chunk))
+    return store.encode_dirty().chunk(""), store.stream_time_ms, late_of(recorder.problems)
+
+
+def late_of(problems: list[Any]) -> int:
+    return sum(1 for reason, *_ in problems if reason == "late")
+
+
+def delete(task: Task, key: bytes) -> None:
+    """Delete an entry that is on disk."""
+    store = task.state.stores["counts"]
+    store.load([key])
+    entry = store.resident.get(key)
+    if entry is not None and entry.state is not None:
+        store.dirty.setdefault(key, entry.state)
+        entry.state = None
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("memory_bytes", [1, 1 << 20])
+@pytest.mark.parametrize("window", [None, g.TimeWindow(10_000, 10_000, 3_000), g.TimeWindow(10_000, 4_000, 5_000, 60_000)])
+def test_entries_of_ranges_are_merged_by_columns_and_as_objects_into_what_one_pass_gives(
+    seed: int, memory_bytes: int, window: g.TimeWindow | None, tmp_path: Path
+) -> None:
+    assert kernel_loader().load()
+    rng, nodes = random.Random(seed), whole_numbers_over(window)
+    step_ms = rng.choice([1, 1000])  # of times: some windows close by the millisecond
+    program = operator_program(nodes, ["in"], ["out"])
+    whole, objects, columns = tasks = [
+        Task(program, tmp_path / name, memory_bytes=memory_bytes, has_kernels=name != "objects")
+        for name in ("whole", "objects", "columns")
+    ]
+    offset, late, merged_entries = 0, [0, 0, 0], 0
+    for run, share, size, then in [*script(rng), (seed, 0.5, 5, "commit")]:
+        values = NO_NUMBERS + LARGE if share < 0.5 else NO_NUMBERS
+        first_ms = START_MS + offset * 40 - rng.choice([0, 0, 15_000])  # some ranges are late as a whole
+        found = cast(list[bytes | None], values)
+        chunk = chunk_of(run, found, max(share, 0.1), first_ms, size, 3 if seed % 2 else 60, offset)
+        chunk.timestamps_ms = chunk.timestamps_ms // step_ms * step_ms
+        offset += size
+        whole.process(chunk, 0, size)
+        if rng.random() < 0.3:
+            objects.process(chunk, 0, size)
+            columns.process(chunk, 0, size)
+        else:
+            entries, time_ms, late_inside = range_of(nodes, chunk, has_kernels=rng.random() < 0.5)
+            merged_entries += len(entries)
+            for number, task in enumerate(tasks[1:], 1):
+                with task.kernels():
+                    late[number] += late_inside + cast(BoundProgram, task.function).works["counted"].absorb(entries)
+                store = task.state.stores["counts"]
+                store.stream_time_ms = max(store.stream_time_ms, time_ms)
+        if then == "run":
+            continue
+        expected, *others = committed = [task.commit() for task in tasks]
+        late = [before + late_of(each[1]) for before, each in zip(late, committed, strict=True)]
+        for other in others:
+            assert (other[0], *other[2:]) == (expected[0], *expected[2:])
+        if then == "restart":
+            objects.restart()
+            columns.restart()
+        for task in tasks:
+            for name in (b"k", b"", b"user-7"):
+                delete(task, name if window is None else name + g.WINDOW_START.pack(START_MS // 20_000 * 20_000))
+    assert late == [late[0]] * 3
+    assert merged_entries == 0 or (columns.is_columnar, objects.is_columnar) == (True, False)
+    for task in tasks:
+        task.state.close()
+
+
+@pytest.mark.parametrize("has_kernels", [False, True])
+@pytest.mark.parametrize(
+    ("value", "error", "said"),
+    [
+        (msgspec.msgpack.encode((2, 0, 1, 2)), InvalidInput, "a store entry has format 2, this logflume reads 1"),
+        (msgspec.msgpack.encode((1, 0, 1)), CorruptLog, "does not fit its columns"),
+        (msgspec.msgpack.encode((1, 0, 1, 2.5)), CorruptLog, "does not fit its columns"),
+    ],
+)
+def test_entries_of_a_range_that_another_version_wrote_are_refused(
+    has_kernels: bool, value: bytes, error: type[Exception], said: str, tmp_path: Path
+) -> None:
+    app = lf.App("t2")
+    app.stream("in", Event, key=str).group_by_key().aggregate(n=lf.count(), m=lf.count()).to("out")
+    program = app.plan().subtopologies[0].program
+    assert kernel_loader().load()
+    task = Task(program, tmp_path, memory_bytes=1 << 20, has_kernels=has_kernels)
+    (work,) = [work for work in cast(BoundProgram, task.function).works.values() if isinstance(work, AggregateWork)]
+    good = msgspec.msgpack.encode((1, 0, 1, 2))
+    with task.kernels(), pytest.raises(error, match=said):
+        work.absorb(Chunk.from_columns("", [b"a", b"b"], [good, value], [0, 0]))
+    task.state.close()

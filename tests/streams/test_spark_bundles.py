@@ -175,7 +175,8 @@ def test_entries_of_ranges_come_in_the_order_of_ranges(ranges: dict[tuple[int, i
     plain, rows = [], []
     for (task, number), count in ranges.items():
         writer, numbers = RowWriter({}, {"by-key": 2}, task, number=number), range(count)
-        entries = PartialRows("by-key", "store", [b"%d" % n for n in numbers], [b"x" * n for n in numbers], list(numbers))
+        chunk = Chunk.from_columns("by-key", [b"%d" % n for n in numbers], [b"x" * n for n in numbers], list(numbers))
+        entries = PartialRows("by-key", "store", chunk)
         batches = [batch for part in (entries, RangeEnd("sub", task, 7, {}, count, {})) for batch in writer.rows(part)]
         plain += [row for batch in batches for row in batch.to_pylist()]
         rows += [row for batch in batches for row in in_bundles(batch, limit).to_pylist()]

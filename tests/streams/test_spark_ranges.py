@@ -6,17 +6,23 @@ import functools
 import json
 import random
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import count, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest import mock
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import logflume.streams as lf
 from logflume.log import Chunk, InvalidInput, Log, TopicPartition, connect
+from logflume.streams.kernels import kernel_loader
+from logflume.streams.operators.aggregate_columns import ColumnEntries
+from logflume.streams.operators.aggregate_objects import ObjectEntries
 from logflume.streams.runtime.topics import prepare_topics
 from logflume.streams.seams import Plan
 from logflume.streams.spark.backfill import plan_backfill
@@ -25,13 +31,14 @@ from logflume.streams.spark.local import LocalRunner
 from logflume.streams.spark.partials import Merging, PartialRows, RangeEnd, run_range
 from logflume.streams.spark.ranges import OffsetRange
 from logflume.streams.spark.replay import ChangelogRows, OutputRows, Replay, ReplayInput, TaskEnd, Work, by_own_times
-from logflume.streams.spark.rows import RANGE_SHIFT, RowKind, RowWriter
+from logflume.streams.spark.rows import RANGE_SHIFT, RowKind, RowWriter, parts_of
 from logflume.streams.spark.stages import stages_of
 from logflume.streams.spark.steps import StepPlan
 from logflume.streams.spark.turns import turns_of
+from logflume.streams.state import Checkpoint, TaskState
 from logflume.streams.state.windows import SegmentLayout, window_start
 
-from ._range_apps import EXACT, KINDS, loader, make_plan
+from ._range_apps import EXACT, KINDS, NUMBERS, loader, make_plan
 from ._spark_apps import without_firsts
 
 PARTITIONS = 2
@@ -51,7 +58,7 @@ def make_sales(seed: int, length: int) -> list[Sent]:
         price = rng.choice([None, -0.0, 0.0, rng.uniform(-10, 10)])
         sale = json.dumps({"shop": "s", "item": rng.choice(["a", "b", "ü", None]), "amount": amount, "price": price}).encode()
         value = rng.choice([b"{broken", None, sale]) if rng.random() < 0.1 else sale
-        key = None if rng.random() < 0.05 else rng.choice([b"x", b"y", b"z"])
+        key = None if rng.random() < 0.05 else rng.choice([b"x", b"y", b"z", b""])
         records.append((max(now_ms - back_ms, 0), key, value, rng.randrange(PARTITIONS)))
     return records
 
@@ -141,13 +148,16 @@ def chunk_of(records: list[Sent], start: int, stop: int) -> Chunk:
     return chunk
 
 
-def replayed(plan: Plan, state_dir: Path, chunks: Iterator[Chunk], end: int, work: Work | None = None) -> list[Any]:
+def replayed(
+    plan: Plan, state_dir: Path, chunks: Iterator[Chunk], end: int, work: Work | None = None, start: Checkpoint | None = None
+) -> list[Any]:
     """Return what a task puts out: newest results, changelog records and the end."""
+    start = start or Checkpoint()
     inputs = [ReplayInput(SALES, by_own_times(chunks), end)]
     newest: dict[bytes | None, Any] = {}
     changed: dict[bytes, Any] = {}
     last = None
-    for part in Replay(plan.subtopologies[0], 0, inputs, "app", state_dir, flush_records=5, work=work):
+    for part in Replay(plan.subtopologies[0], 0, inputs, "app", state_dir, start=start, flush_records=5, work=work):
         match part:
             case OutputRows() if part.node == "app-out":
                 newest.update((row.key, (row.value, row.timestamp_ms)) for row in part.records.records())
@@ -158,6 +168,17 @@ def replayed(plan: Plan, state_dir: Path, chunks: Iterator[Chunk], end: int, wor
     return [newest, changed, last]
 
 
+def living(results: dict[bytes, Any]) -> dict[bytes, Any]:
+    """Return the results that are there: tombstones come too of those that were there between two task commits."""
+    return {key: result for key, result in results.items() if result[0] is not None}
+
+
+def keeping_nothing(state: TaskState, memory_bytes: int) -> None:
+    """Stand in for `TaskState.hold`: what is on disk goes from memory at each commit."""
+    for store in state.stores.values():
+        store.memory_bytes = 1
+
+
 def expired(plan: Plan, keys: set[bytes], end: TaskEnd) -> bool:
     """Return whether all keys are of windows that have expired: whether those are still stored depends on the task commits."""
     window = plan.subtopologies[0].program.stores[0].window
@@ -165,21 +186,52 @@ def expired(plan: Plan, keys: set[bytes], end: TaskEnd) -> bool:
     return window is not None and all(window_start(key) < SegmentLayout(window).oldest_alive(time_ms) for key in keys)
 
 
-@pytest.mark.parametrize("kind", EXACT)
-@settings(max_examples=60, deadline=None)
-@given(records=records_of, cuts=st.sets(st.integers(0, 80), max_size=8))
-def test_ranges_merged_equal_one_pass(kind: str, records: list[Sent], cuts: set[int]) -> None:
-    plan, form = compiled(kind)
-    edges = sorted({0, len(records), *(cut for cut in cuts if cut < len(records))})
-    parts: list[PartialRows | RangeEnd] = []
+def merged_rows(form: RangeForm, records: list[Sent], edges: list[int]) -> Iterator[PartialRows | RangeEnd]:
+    """Yield what ranges give, as it comes to a task: written as rows and read back, those of several ranges at a time."""
+    writer, batches = RowWriter(form.outputs, {}, 0), list[Any]()
     for start, stop in pairwise(edges):
         found = run_range(form, SALES, iter([chunk_of(records, start, stop)]), {}, {})
-        parts += [part for part in found if part is not None and not isinstance(part, OutputRows)]
-    with TemporaryDirectory() as root:
-        whole = replayed(plan, Path(root, "whole"), iter([chunk_of(records, 0, len(records))] if records else []), len(records))
-        merging = Merging(form, "sales", iter(parts))
-        merged = replayed(plan, Path(root, "merged"), iter(()), len(records), merging.run)
-    assert merged[0] == whole[0]
+        kept = [part for part in found if part is not None and not isinstance(part, OutputRows)]
+        batches += [batch for part in kept for batch in writer.rows(part)]
+    for batch in pa.Table.from_batches(batches).combine_chunks().to_batches(max_chunksize=7) if batches else ():
+        yield from parts_of(batch)
+
+
+@pytest.mark.parametrize("has_kernels", [False, True])
+@pytest.mark.parametrize("kind", EXACT)
+@settings(max_examples=25, deadline=None)
+@given(records=records_of, cuts=st.sets(st.integers(0, 80), max_size=8), begun=st.integers(0, 30), evicts=st.booleans())
+def test_ranges_merged_equal_one_pass(
+    kind: str, has_kernels: bool, records: list[Sent], cuts: set[int], begun: int, evicts: bool
+) -> None:
+    """Going on from what a step before has left on disk, with all of it in memory afterwards or nothing."""
+    if has_kernels:
+        pytest.importorskip("numba", reason="the kernels need numba")
+        kernel_loader().load()
+    plan, form = compiled(kind)
+    begun, end = min(begun, len(records)), len(records)
+    edges = sorted({begun, end, *(cut for cut in cuts if begun < cut < end)})
+    with TemporaryDirectory() as root, ExitStack() as stack:
+        by_columns, as_objects = (
+            stack.enter_context(mock.patch.object(each, "absorb", autospec=True, side_effect=each.absorb))
+            for each in (ColumnEntries, ObjectEntries)
+        )
+        if not has_kernels:
+            stack.enter_context(kernel_loader().held_back())
+        if evicts:
+            stack.enter_context(mock.patch.object(TaskState, "hold", keeping_nothing))
+        results, before = dict[bytes, Any](), Checkpoint()
+        for name in ("whole", "merged") if begun else ():
+            results, _, at = replayed(plan, Path(root, name), iter([chunk_of(records, 0, begun)]), begun)
+            before = at.checkpoint
+        chunks = [chunk_of(records, begun, end)] if begun < end else []
+        whole = replayed(plan, Path(root, "whole"), iter(chunks), end, start=before)
+        merging = Merging(form, "sales", merged_rows(form, records, edges))
+        merged = replayed(plan, Path(root, "merged"), iter(()), end, merging.run, before)
+        used, other = (by_columns, as_objects) if has_kernels and kind in NUMBERS else (as_objects, by_columns)
+    assert used.called or not whole[1]
+    assert not other.called
+    assert living(results | merged[0]) == living(results | whole[0])
     both = merged[1].keys() & whole[1].keys()
     assert {key: merged[1][key] for key in both} == {key: whole[1][key] for key in both}
     assert merged[1].keys() == whole[1].keys() or expired(plan, merged[1].keys() ^ whole[1].keys(), whole[2])
@@ -254,3 +306,19 @@ def test_where_sinks_share_a_topic_ranges_keep_their_order() -> None:
     parts = run_range(form, SALES, iter([chunk]), {}, {"out": 1})
     numbers = [n >> RANGE_SHIFT for part in parts if part for batch in writer.rows(part) for n in batch.column("seq").to_pylist()]
     assert numbers == [7] * 7  # six results, and the end of the range
+
+
+def test_rows_of_several_stores_and_ranges_are_told_apart() -> None:
+    writer = RowWriter({}, {}, 0)
+    wanted: list[tuple[str, list[bytes | None]] | int] = [("a", [b"", b"k"]), ("b", [b"k"]), 1, ("b", [b"x"]), 2, 3]
+    batches = list[Any]()
+    for each in wanted:
+        if isinstance(each, int):
+            end = RangeEnd("sales", 0, each, {}, each, {})
+            batches += writer.rows(end)
+        else:
+            store, keys = each
+            batches += writer.rows(PartialRows(None, store, Chunk.from_columns("", keys, keys, [5] * len(keys))))
+    (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    found = [each.records if isinstance(each, RangeEnd) else (each.store, each.records.keys()) for each in parts_of(batch)]
+    assert found == wanted
