@@ -26,6 +26,8 @@ PASSED_BYTES = 512 << 10
 """Of a bundle that a later stage takes: as many may have to be held at a time as there are tasks that it comes from."""
 PASSED_TOGETHER_BYTES = 64 << 20
 """What one task holds of others' bundles at a time, as a rule."""
+GIVEN_BYTES = 16 << 20
+"""Bundles are given to Spark by so much at a time."""
 SORTED_ROWS, SORTED_BYTES = 50_000, 16 << 20
 """Rows are merged by so many at a time, or as many as wait already."""
 BUNDLED = frozenset({RowKind.SINK, RowKind.CHANGELOG})
@@ -54,16 +56,26 @@ class Bundled:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         for batch in self.work(batches):
-            yield bundled(batch, self.passed_bytes)
+            yield from bundled(batch, self.passed_bytes)
 
 
-def bundled(batch: Any, passed_bytes: int = PASSED_BYTES) -> Any:
-    """Return the rows of a batch, which are of one kind and one name: records in bundles, others as they are."""
+def bundled(batch: Any, passed_bytes: int = PASSED_BYTES) -> Iterator[Any]:
+    """Yield the rows of a batch, which are of one kind and one name: records in bundles, others as they are."""
     kind = batch.column("kind")[0].as_py() if batch.num_rows else None
     if kind not in BUNDLED | PASSED:
-        return batch
+        yield batch
+        return
     limit = BUNDLE_BYTES if kind in BUNDLED else passed_bytes
-    return _rows_of([piece for rows in _by_partition(batch) for piece in _pieces(rows, limit)])
+    pieces: list[Any] = []
+    size_bytes = 0
+    for piece in (piece for rows in _by_partition(batch) for piece in _pieces(rows, limit)):
+        pieces.append(piece)
+        size_bytes += piece.nbytes
+        if size_bytes >= GIVEN_BYTES:
+            yield _rows_of(pieces)
+            pieces, size_bytes = [], 0
+    if pieces:
+        yield _rows_of(pieces)
 
 
 def _by_partition(batch: Any) -> Iterator[Any]:
@@ -206,8 +218,8 @@ def spread(batches: Iterable[Any]) -> Iterator[Any]:
                 yield _rows_again(kind, name, partition, records, order)
         elif kind in PASSED:
             for row in rows:
-                order = _Order.of(row)
-                yield _rows_again(kind, name, partition, row.records, order)
+                records = row.records()
+                yield _rows_again(kind, name, partition, records, _Order.of(row, records))
         else:
             for row in rows:
                 yield row.batch
@@ -221,7 +233,6 @@ class _Passed:
     least: tuple[int, int, int]
     batch: Any
 
-    @property
     def records(self) -> Any:
         return unpacked(self.batch.column("value")[0].as_buffer())
 
@@ -242,15 +253,13 @@ class _Order:
     seqs: I64
 
     @classmethod
-    def of(cls, row: _Passed, records: Any = None) -> _Order:
+    def of(cls, row: _Passed, records: Any) -> _Order:
         """Return that of the records of a bundle. Where its own time was put right since, theirs are not below it."""
         time_ms, task, _ = row.least
-        records = row.records if records is None else records
-        count = records.num_rows
-        times = np.full(count, time_ms)
+        times, tasks = (np.full(records.num_rows, each) for each in (time_ms, task))
         if "time_ms" in records.column_names:
             times = np.maximum(records.column("time_ms").to_numpy(), time_ms)
-        return cls(times, np.full(count, task), records.column("seq").to_numpy())
+        return cls(times, tasks, records.column("seq").to_numpy())
 
     @classmethod
     def together(cls, parts: Iterable[_Order]) -> _Order:
@@ -268,8 +277,8 @@ class _Order:
     def before(self, least: tuple[int, int, int]) -> int:
         """Return how many, which are sorted, come before this."""
         time_ms, task, seq = least
-        same_task = (self.tasks < task) | ((self.tasks == task) & (self.seqs < seq))
-        return int(((self.times_ms < time_ms) | ((self.times_ms == time_ms) & same_task)).sum())
+        at_a_time = (self.tasks < task) | ((self.tasks == task) & (self.seqs < seq))
+        return int(((self.times_ms < time_ms) | ((self.times_ms == time_ms) & at_a_time)).sum())
 
 
 @dataclass(slots=True)
@@ -312,7 +321,7 @@ def _merged(rows: Iterable[_Passed]) -> Iterator[tuple[Any, _Order]]:
             if found[0].num_rows:
                 yield found
             rows_at, bytes_at = max(SORTED_ROWS, 2 * waiting.rows), max(SORTED_BYTES, 2 * waiting.size_bytes)
-        records = row.records
+        records = row.records()
         waiting.add(records, _Order.of(row, records))
     yield waiting.take(None)
 

@@ -21,10 +21,10 @@ LOOK_RECORDS = 250_000
 class Looks:
     """Implements `stages.Look`; what was looked at once is known. The functions of the application are called."""
 
-    known: dict[tuple[str, str, OffsetRange], Mapping[str, float]] = field(default_factory=dict)
+    known: dict[tuple[str, str, str, OffsetRange], Mapping[str, float]] = field(default_factory=dict)
 
-    def __call__(self, work: RangeRunner, whole: OffsetRange, records: int) -> Mapping[str, float]:
-        place = (work.step.where, work.subtopology, whole)
+    def __call__(self, application: str, work: RangeRunner, whole: OffsetRange, records: int) -> Mapping[str, float]:
+        place = (work.step.where, application, work.subtopology, whole)
         if place not in self.known:
             self.known[place] = entries_a_record(work, whole, records)
         return self.known[place]

@@ -178,8 +178,8 @@ class SharedRunner:
         numbers = (number for batch in batches for number in batch.column("partition").to_pylist())
         limit = passed_bytes(len({whole.partition for ranges in self.ranges for whole in ranges}) or 1)
         for reader, batch in self.rows(numbers):
-            rows = bundled(batch, limit)
-            yield rows.append_column(READER, pa.repeat(pa.scalar(reader, pa.int32()), rows.num_rows))
+            for rows in bundled(batch, limit):
+                yield rows.append_column(READER, pa.repeat(pa.scalar(reader, pa.int32()), rows.num_rows))
 
     def rows(self, numbers: Iterable[int]) -> Iterator[tuple[int, Any]]:
         """Yield (place in `works`, batch of ROWS); the CPU of reading counts for whoever is the first to take a chunk."""

@@ -24,8 +24,8 @@ from .turns import turns_of
 
 Rows = tuple[RowKind, str]
 """Rows of one kind and name."""
-Look = Callable[[RangeRunner, OffsetRange, int], Mapping[str, float]]
-"""Tells how many entries of each store a range of so many offsets gives for each record, by a part of a partition."""
+Look = Callable[[str, RangeRunner, OffsetRange, int], Mapping[str, float]]
+"""Tells how many entries of each store of an application a range of so many offsets gives for each, by a part of a partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ def worthwhile(forms: Forms, step: StepPlan, plan: Plan, records_max: int, cores
         topics = {out.topic for out in form.outputs.values()} & forms.combined.keys()
         if look is not None and total >= LOOK_FROM_RECORDS and (is_idle or topics):
             work = RangeRunner(step, sub.name, (), frozenset(topics))
-            seen = look(work, max(wholes, key=len), evenly(total, records_max, cores))
+            seen = look(plan.application, work, max(wholes, key=len), evenly(total, records_max, cores))
             is_idle = is_idle and _entries_of(form, seen) <= ENTRIES_MAX
             refused |= {each for each in topics if _entries_of(forms.combined[each], seen) > COMBINED_ENTRIES_MAX}
         if is_idle:

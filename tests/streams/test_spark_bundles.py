@@ -97,6 +97,10 @@ def test_a_bundle_is_bounded_and_a_large_record_is_one() -> None:
     assert [count for count, size in by_count if size > 2 * BUNDLE_BYTES] == [1]
     (found,) = read(rows, 3).values()
     assert [each[:3] for each in found] == records
+    with mock.patch.object(bundles, "GIVEN_BYTES", 2 * BUNDLE_BYTES):
+        sizes = [each.nbytes for each in Bundled(lambda each: each)(rows_of(records, 0))]
+    assert len(sizes) > 1
+    assert max(sizes) < 5 * BUNDLE_BYTES
 
 
 def test_other_rows_pass_between_bundles() -> None:
@@ -158,7 +162,7 @@ def test_what_a_stage_takes_comes_in_the_order_of_time(
     batches: list[Any], size: int, limit: int, together: int, before_ms: int
 ) -> None:
     plain = [row for batch in batches for row in batch.to_pylist()]
-    rows = [row for batch in batches for row in in_bundles(batch, limit).to_pylist()]
+    rows = [row for batch in batches for each in in_bundles(batch, limit) for row in each.to_pylist()]
     assert sum(row["timestamp_ms"] for row in rows) == len(plain)
     for row in (*plain, *rows):  # as times of a range are put right by those before it
         row["time_ms"] = max(row["time_ms"], before_ms)
@@ -179,7 +183,7 @@ def test_entries_of_ranges_come_in_the_order_of_ranges(ranges: dict[tuple[int, i
         entries = PartialRows("by-key", "store", chunk)
         batches = [batch for part in (entries, RangeEnd("sub", task, 7, {}, count, {})) for batch in writer.rows(part)]
         plain += [row for batch in batches for row in batch.to_pylist()]
-        rows += [row for batch in batches for row in in_bundles(batch, limit).to_pylist()]
+        rows += [row for batch in batches for each in in_bundles(batch, limit) for row in each.to_pylist()]
     assert taken(sorted_as(rows, BY_RANGE), size) == sorted_as(plain, BY_RANGE)
 
 
@@ -189,7 +193,8 @@ def test_no_more_is_held_than_may_come_behind() -> None:
     for task in range(20):
         chunk = Chunk.from_columns("one", [b"a"] * 500, [b"x" * 200] * 500, [5] * 500)
         batches += list(RowWriter(PASSING, {"one": 1}, task).rows(OutputRows("one", chunk, np.full(500, 9), None)))
-    rows = pa.Table.from_batches([in_bundles(batch, 20_000) for batch in batches]).combine_chunks().to_batches(max_chunksize=1)
+    whole = pa.Table.from_batches([each for batch in batches for each in in_bundles(batch, 20_000)])
+    rows = whole.combine_chunks().to_batches(max_chunksize=1)
     taken_rows = given_rows = 0
 
     def counted() -> Iterator[Any]:

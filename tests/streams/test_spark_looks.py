@@ -92,9 +92,11 @@ def test_of_a_partition_that_is_shorter_than_a_range_all_of_it_is_one(log: Log) 
 def test_what_was_looked_at_is_known(log: Log) -> None:
     fill(log, lambda n: "s")
     look, work = Looks(), runner_of(log, "plain")
-    first = look(work, OffsetRange("sales", 0, 0, 100), 100)
+    first = look("app", work, OffsetRange("sales", 0, 0, 100), 100)
+    other = look("other", runner_of(log, "windowed"), OffsetRange("sales", 0, 0, 100), 100)
+    assert other != first, "of another application, whose parts have the same names"
     log.admin().delete_records({TopicPartition("sales", 0): RECORDS})
-    assert look(work, OffsetRange("sales", 0, 0, 100), 100) is first
+    assert look("app", work, OffsetRange("sales", 0, 0, 100), 100) is first
 
 
 def shapes(kind: str, entries: Mapping[str, float], records: int = LOOK_FROM_RECORDS, cores: int = 2) -> list[str]:
@@ -104,7 +106,8 @@ def shapes(kind: str, entries: Mapping[str, float], records: int = LOOK_FROM_REC
     ranges = {TopicPartition("sales", 0): OffsetRange("sales", 0, 0, records)}
     step = StepPlan(loader("app", kind), "nowhere:1", ranges, dict.fromkeys(names, 1), {})
 
-    def look(work: RangeRunner, whole: OffsetRange, size: int) -> Mapping[str, float]:
+    def look(application: str, work: RangeRunner, whole: OffsetRange, size: int) -> Mapping[str, float]:
+        assert application == "app"
         assert whole == ranges[TopicPartition("sales", 0)]
         return entries
 
