@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from logflume.log import Log, connect
+from logflume.log import connect
 
 from .ranges import OffsetRange
 from .rows import RowKind
@@ -15,6 +17,9 @@ from .steps import RangeRunner
 
 LOOK_RECORDS = 250_000
 """Some tenths of a second. A quarter of it says how the number of entries grows; windows and rare keys need many records."""
+LOOK_S_MAX = 10.0
+FRACTIONS = (256, 64, 16, 4, 1)
+"""The parts of it that are run, one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +38,31 @@ class Looks:
 def entries_a_record(work: RangeRunner, whole: OffsetRange, records: int) -> Mapping[str, float]:
     """Return, of each store, how many entries a range of so many offsets gives for each of them.
 
-    From the middle of `whole`. Entries grow with the length of a range by a power of it, from 0 (the same keys again and again)
-    to 1 (each record another key or window).
+    From larger and larger parts in the middle of `whole`. Entries grow with the length of a range by a power of it, from 0 (the
+    same keys again and again) to 1 (each record another key or window). Nothing, where functions of the user are so slow that it
+    takes LOOK_S_MAX: such are worth sharing out among ranges, whatever those give.
     """
     records, start = min(records, len(whole)), whole.start + max(len(whole) - LOOK_RECORDS, 0) // 2
-    part = OffsetRange(whole.topic, whole.partition, start, min(start + LOOK_RECORDS, whole.end))
+    length = min(LOOK_RECORDS, whole.end - start)
+    parts = [OffsetRange(whole.topic, whole.partition, start, start - -length // fraction) for fraction in FRACTIONS]
+    run = replace(work, ranges=tuple((0, part) for part in parts)).prepared()
+    few, many, begun_s = Counter[str](), Counter[str](), time.monotonic()
     with connect(work.step.where) as log:
-        few, many = (_entries(work, each, log) for each in (part.up_to(start + -(-len(part) // 4)), part))
+        for at in range(len(parts)):
+            if time.monotonic() - begun_s > LOOK_S_MAX:
+                return {}
+            few, many = many, _entries(run(log, at, work.step.read))
     found = {}
     for store, entries in many.items():
-        power = min(max(math.log(entries / max(few[store], 1), 4), 0.0), 1.0)
-        found[store] = entries * (records / len(part)) ** power / records
+        power = min(max(math.log(entries / max(few[store], 1), FRACTIONS[-2]), 0.0), 1.0)
+        found[store] = entries * (records / length) ** power / records
     return found
 
 
-def _entries(work: RangeRunner, part: OffsetRange, log: Log) -> Counter[str]:
-    """Return how many entries of each store a range gives."""
+def _entries(given: Iterable[Any]) -> Counter[str]:
+    """Return how many entries of each store are among the rows that a range gives."""
     found = Counter[str]()
-    for batch in replace(work, ranges=((0, part),)).prepared()(log, 0, work.step.read):
+    for batch in given:
         if batch is not None and batch.num_rows and batch.column("kind")[0].as_py() == RowKind.PARTIAL:
             found[batch.column("name")[0].as_py()] += batch.num_rows
     return found

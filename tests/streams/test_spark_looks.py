@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -87,6 +88,21 @@ def test_of_a_partition_that_is_shorter_than_a_range_all_of_it_is_one(log: Log) 
     for length in (1, 3, 1_000):
         (found,) = entries_a_record(runner_of(log, "plain"), OffsetRange("sales", 0, 0, length), 1_000_000).values()
         assert found == pytest.approx(min(length, 97.5) / length, rel=0.03)
+
+
+def test_a_look_that_takes_long_is_given_up(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(log, lambda n: f"s{n}")
+    looked_at: list[int] = []
+
+    def slowly(step: StepPlan, log: Log, whole: OffsetRange) -> Iterator[Chunk]:
+        looked_at.append(len(whole))
+        time.sleep(0.01)
+        return iter(())
+
+    monkeypatch.setattr(looks, "LOOK_S_MAX", 0.005)
+    monkeypatch.setattr(StepPlan, "read", slowly)
+    assert entries_a_record(runner_of(log, "plain"), OffsetRange("sales", 0, 0, RECORDS), RANGE) == {}
+    assert looked_at == [-(-RECORDS // 256)]
 
 
 def test_what_was_looked_at_is_known(log: Log) -> None:
