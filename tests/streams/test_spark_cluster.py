@@ -92,6 +92,7 @@ if __name__ == "__main__":
 KILLS = """
 import os
 import signal
+import time
 
 FOLDER = {folder!r}
 IS_EXECUTOR = "SPARK_LOCAL_DIRS" in os.environ
@@ -131,6 +132,8 @@ def kill_once(*each):
         os.kill(pid, signal.SIGKILL)
         if which.startswith("executor"):
             os._exit(1)  # else it would go on without its executor, and kill what comes next
+        if which == "driver":
+            time.sleep(8)  # its JVM lives on for a moment, and would end the stage
 
 def while_reading(flight):
     if IS_EXECUTOR:
