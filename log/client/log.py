@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -163,9 +164,10 @@ class Log:
     def close(self) -> None:
         """Close producers (what they hold is sent), consumers and connections; a log of this process is made durable.
 
-        Brokers that are gone are waited for as long as one producer would, however many there are.
+        Brokers that are gone are waited for as long as one producer would, however many there are. As Python ends it is too late:
+        a generator that holds a log may be closed then, and the threads that would do it are gone, as after a kill.
         """
-        if self._is_closed:
+        if self._is_closed or sys.is_finalizing():
             return
         self._is_closed = True
         try:

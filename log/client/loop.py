@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future, TimeoutError
@@ -45,7 +46,14 @@ class IoLoop:
         return self.wait(self.submit(coroutine), timeout_s=timeout_s)
 
     def wait(self, future: Future[T], *, timeout_s: float | None = None) -> T:
-        """Wait for what was submitted, as `run` does."""
+        """Wait for what was submitted, as `run` does.
+
+        Raises:
+            TransportError: Python ends, and with it the loop's thread, so that nothing comes any more.
+        """
+        if sys.is_finalizing():
+            future.cancel()
+            raise TransportError("Python is ending: close logs before, or use them in a `with`")
         assert threading.current_thread() is not self._thread, "a blocking call on the I/O thread would wait for itself"
         try:
             return future.result(timeout_s)

@@ -564,3 +564,36 @@ def test_who_is_asked_for_again_does_not_wait_for_long_questions_about_the_other
         while not (found := [value for chunk in consumer.poll(timeout_s=1) for value in chunk.values()]):
             assert time.monotonic() < deadline_s
     assert found == [b"late"]
+
+
+LEFT_OPEN = """
+import sys
+from logflume.log import connect
+
+def records(where):
+    with connect(where) as log:
+        log.admin().create_topic("left-open")
+        producer, consumer = log.producer(), log.consumer()
+        producer.send("left-open", b"v")
+        producer.flush()
+        yield consumer
+
+left = records(sys.argv[1])
+next(left)
+print("ends")
+"""
+"""Python closes the generator as it ends, when its threads are gone."""
+
+
+def test_a_process_ends_that_leaves_a_log_in_a_generator(tmp_path: Path) -> None:
+    server = ServerProcess(str(tmp_path / "server"))
+    try:
+        for where in (server.address, str(tmp_path / "log")):
+            done = subprocess.run(
+                [sys.executable, "-c", LEFT_OPEN, where], capture_output=True, text=True, timeout=60, check=False
+            )
+            assert (done.returncode, done.stdout, done.stderr) == (0, "ends\n", "")
+            with connect(where) as log:
+                assert log.admin().end_offsets([TopicPartition("left-open", 0)]) == {TopicPartition("left-open", 0): 1}
+    finally:
+        server.stop()
