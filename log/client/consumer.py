@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -323,9 +324,9 @@ class Consumer:
         """Stop reading and leave the group (static members stay). Offsets are not committed. Idempotent.
 
         Calls that other threads wait for end with ClientClosed. `timeout_s`: how long the coordinator may take to answer; after
-        that its session timeout removes the member.
+        that its session timeout removes the member. Nothing as Python ends (`Log.close`).
         """
-        if self._closed:
+        if self._closed or sys.is_finalizing():
             return
         self._closed = True
         self._calls.end()

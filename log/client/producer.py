@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -326,8 +327,9 @@ class Producer:
         """Send what is queued or abort an open transaction, and let go. Idempotent.
 
         After `timeout_s`, as when the brokers are gone, what is left fails. An open transaction is waited for 5 s at most.
+        Nothing as Python ends (`Log.close`).
         """
-        if self._closed:
+        if self._closed or sys.is_finalizing():
             return
         with contextlib.suppress(LogflumeError):
             if self._txn in (_Txn.OPEN, _Txn.FAILED) and self._transactional_id is not None and not self._is_guest:

@@ -18,6 +18,7 @@ from .steps import RangeRunner
 LOOK_RECORDS = 250_000
 """Some tenths of a second. A quarter of it says how the number of entries grows; windows and rare keys need many records."""
 LOOK_S_MAX = 10.0
+"""Far beyond what records cost without slow functions of the user: what is decided should not hang on how busy a machine is."""
 FRACTIONS = (256, 64, 16, 4, 1)
 """The parts of it that are run, one after the other."""
 

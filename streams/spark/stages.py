@@ -96,7 +96,7 @@ class Stage:
 SLICES_MAX = 8
 SLICES_FROM_RECORDS = 1_000_000
 LOOK_FROM_RECORDS = 1_000_000
-"""A shorter history is computed as soon as looked at."""
+"""Of a shorter history a look costs more than it saves."""
 ENTRIES_MAX = 0.1
 """Entries that ranges may give for each record, if they are to save time beside a replay."""
 COMBINED_ENTRIES_MAX = 0.6

@@ -597,3 +597,26 @@ def test_a_process_ends_that_leaves_a_log_in_a_generator(tmp_path: Path) -> None
                 assert log.admin().end_offsets([TopicPartition("left-open", 0)]) == {TopicPartition("left-open", 0): 1}
     finally:
         server.stop()
+
+
+CLIENTS_LEFT_OPEN = """
+import sys
+from logflume.log import connect
+
+def clients(log):
+    with log.producer() as producer, log.consumer() as consumer:
+        producer.send("left-open", b"v")
+        yield consumer
+
+log = connect(sys.argv[1])
+log.admin().create_topic("left-open")
+left = clients(log)
+next(left)
+print("ends")
+"""
+
+
+def test_a_process_ends_at_once_that_leaves_clients_in_a_generator(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CLIENTS_LEFT_OPEN, str(tmp_path / "log")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=25, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ends\n", "")
