@@ -616,7 +616,7 @@ print("ends")
 """
 
 
-def test_a_process_ends_at_once_that_leaves_clients_in_a_generator(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", CLIENTS_LEFT_OPEN, str(tmp_path / "log")]
+def test_a_process_ends_at_once_that_leaves_clients_in_a_generator(server: ServerProcess) -> None:
+    command = [sys.executable, "-c", CLIENTS_LEFT_OPEN, server.address]
     done = subprocess.run(command, capture_output=True, text=True, timeout=25, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ends\n", "")
